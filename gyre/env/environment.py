@@ -1,0 +1,104 @@
+"""What the author of a custom environment implements.
+
+    task ──▶ reset() ──▶ messages ──▶ [model] ──▶ tool call ──▶ step() ──▶ observation ─┐
+                                        ▲                                               │
+                                        └───────────────────────────────────────────────┘
+    submit, turn limit or wall clock ──▶ score() ──▶ close()
+
+One instance serves one attempt of one execution and is thrown away after `close`. `serve` (gyre.env.serve) attaches a
+factory of such instances to the rollout service as a gRPC client and drives each of them: it calls the model
+through the gateway, hands the model's tool calls to `step`, enforces the limits and scores what is left when time is up (B4).
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import msgspec
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to do, as it was submitted to the scheduler."""
+
+    task_id: str
+    task_type: str
+    """Groups tasks for quotas, estimates and bills, e.g. `repair.operator`."""
+    seed: int
+    """Everything random in the environment follows from it."""
+    payload: dict[str, Any] = {}
+    """What the environment needs to know, JSON values only."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool call as the model made it, its arguments already parsed from JSON."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool call led to."""
+
+    content: str
+    """Shown to the model as the tool's reply; longer than the configured bound is cut, and said so in the text."""
+    done: bool = False
+    """The task is over by the agent's own act (for example `submit`)."""
+    error: bool = False
+    """The call was refused (unknown tool, bad arguments); still a turn, never an environment failure."""
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation of what the execution left behind (B4, D5)."""
+
+    outcome: float
+    """In [0, 1]; 1 is success. Verified from system state, never from what the agent says."""
+    milestones: dict[str, bool] = {}
+    """Name → verified. Names are those of `Environment.milestones`."""
+    valid: bool = True
+    """False: the evaluation itself could not be carried out; it is retried and never becomes a zero."""
+    evidence: dict[str, Any] = {}
+    """What was looked at: exit codes, counts, digests. JSON values, stored with the sample."""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """Three of the reproducibility four (C11); the fourth, the seed, is the task's own."""
+
+    image_digest: str
+    tool_versions: dict[str, str] = {}
+    dependency_snapshot: str = ""
+    """Digest of outside responses that the execution depended on; empty where there are none."""
+
+
+class Environment(ABC):
+    """Implement this (methods may be plain or `async`; plain ones run in a worker thread)."""
+
+    name: str
+    """How tasks name this environment."""
+    milestones: dict[str, float] = {}
+    """Milestone → weight; each pays once, the weights' sum is at most the configured share of the reward (D5)."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    @abstractmethod
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools in OpenAI's function format."""
+
+    @abstractmethod
+    def reset(self) -> list[dict[str, Any]]:
+        """Build the world and return the first messages (OpenAI chat format)."""
+
+    @abstractmethod
+    def step(self, call: ToolCall) -> StepResult:
+        """Carry out one tool call."""
+
+    @abstractmethod
+    def score(self) -> Score:
+        """Judge the present state. May be called at any time, also after a time-out, and more than once."""
+
+    def evidence(self) -> Evidence:
+        """What this world was made of; called once after `reset`."""
+        return Evidence(image_digest="", tool_versions={})
+
+    def close(self) -> None:
+        """Free everything. Called exactly once, also after errors."""
