@@ -1,0 +1,74 @@
+"""Least privilege on the bus: one NATS key for each service, which may publish only its own facts.
+
+Keys are made on first start, readable by their owner only. A service holds its own seed; the server knows public keys.
+"""
+
+import os
+from pathlib import Path
+
+import nkeys
+
+from gyre import records as r
+from gyre.bus import streams
+from gyre.bus.subjects import PREFIX, subject_pattern
+
+SPEAKS: dict[str, tuple[type, ...]] = {
+    "scheduler": (
+        r.RunStarted, r.GroupSubmitted, r.GroupDispatched, r.TaskDispatched, r.WaterlevelChanged, r.RoleChanged, r.AlarmRaised,
+    ),
+    "gateway": (
+        r.ExecutionLeased, r.ExecutionStarted, r.ExecutionEnded, r.CallRecorded, r.RoleChanged, r.AlarmRaised,
+    ),
+    "cell": (r.RoleChanged, r.AlarmRaised),
+    "trajproc": (r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.MicroStep, r.AlarmRaised),
+    "trainer": (r.RoleChanged, r.WeightsPublished, r.StepOpened, r.StepJoined, r.StepUpdated, r.AlarmRaised),
+    "ledger": (r.AlarmRaised,),
+    "operator": (),
+}  # fmt: skip
+"""Who may say what. `operator` is the `gyre` command: it declares streams and reads facts."""
+
+_READ = ("$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.*",
+         "$JS.API.DIRECT.GET.>")  # fmt: skip
+_CONSUMES: dict[str, tuple[str, ...]] = {
+    "scheduler": (streams.FACTS,), "gateway": (streams.FACTS, streams.TASKS), "cell": (streams.FACTS,),
+    "trajproc": (streams.FACTS,), "trainer": (streams.FACTS, streams.MICRO), "ledger": (streams.FACTS,),
+    "operator": (streams.FACTS,),
+}  # fmt: skip
+
+
+def seed_path(keys: Path, service: str) -> Path:
+    return keys / f"nats-{service}.seed"
+
+
+def make_keys(keys: Path) -> None:
+    """Make what is missing; an existing key is kept."""
+    keys.mkdir(parents=True, exist_ok=True)
+    keys.chmod(0o700)
+    for service in SPEAKS:
+        path = seed_path(keys, service)
+        if not path.exists():
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+
+
+def authorization(keys: Path, run: str = "*") -> str:
+    """The server's authorization block for these keys."""
+    users = "\n".join(_user(keys, service, run) for service in SPEAKS)
+    return f"authorization {{ users: [\n{users}\n] }}"
+
+
+def _user(keys: Path, service: str, run: str) -> str:
+    public = nkeys.from_seed(seed_path(keys, service).read_bytes()).public_key.decode()
+    publish = [subject_pattern(run, kind) for kind in SPEAKS[service]]
+    publish += [f"{PREFIX}.{run}.dead.{service}", *_READ]
+    for stream in _CONSUMES[service]:
+        publish += [
+            f"$JS.API.CONSUMER.CREATE.{stream}", f"$JS.API.CONSUMER.CREATE.{stream}.>",
+            f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.>", f"$JS.API.CONSUMER.INFO.{stream}.>",
+            f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>", f"$JS.ACK.{stream}.>",
+        ]  # fmt: skip
+    if service == "operator":
+        publish += ["$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"]
+    allowed = ", ".join(f'"{subject}"' for subject in publish)
+    return f'  {{ nkey: {public}, permissions: {{ publish: [{allowed}], subscribe: ["_INBOX.>"] }} }}'

@@ -1,0 +1,219 @@
+"""The client every service uses: publish a record, follow the facts, take work.
+
+    publish(record)         durable when it returns; repeats are dropped by natural key
+    follow(types)           every fact of these types from the start of the run, in order, for ever (a fold)
+    durable(name, types)    facts with an acknowledgement each: a fact is acknowledged when its effect is stored
+    tasks(...) / micros()   work queues: a delivery stays leased while `in_progress` is said, and comes again when it is not
+
+Whatever happens to the server (kill -9, restart), these calls wait and go on; nothing is lost, and what is delivered twice has the same natural key.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from gyre.bus import streams
+from gyre.bus.pull import Pull
+from gyre.bus.subjects import PREFIX, natural_key, subject_of, subject_pattern
+from gyre.errors import InvalidInput, Unavailable
+from gyre.records import SCHEMA_VERSION, Fact, decode_fact, encode
+
+log = logging.getLogger(__name__)
+
+RECONNECT_WAIT_S = 0.2
+PUBLISH_TIMEOUT_S = 3.0
+PULL_BATCH = 256
+FOLLOW_IDLE_S = 60.0
+"""The server forgets a follower's consumer after this long without a request."""
+
+
+class Delivery:
+    """One message: its record, and what to say about it to the server."""
+
+    def __init__(self, message: Msg, record: Any, pull_subject: str) -> None:
+        self._message = message
+        self.record = record
+        self.subject = pull_subject
+        self.headers: dict[str, str] = dict(message.headers or {})
+        meta = message.metadata
+        self.sequence: int = meta.sequence.stream
+        self.deliveries: int = meta.num_delivered
+        self.pending: int = meta.num_pending
+        """How many messages of this consumer are still to come: 0 when this was the newest."""
+
+    @property
+    def traceparent(self) -> str:
+        return self.headers.get("traceparent", "")
+
+    async def ack(self) -> None:
+        """The effect is durable: never deliver again."""
+        await self._say("+ACK")
+
+    async def ack_confirmed(self, timeout_s: float = PUBLISH_TIMEOUT_S) -> None:
+        """As `ack`, and wait for the server's word. Raises Unavailable."""
+        try:
+            await self._message.ack_sync(timeout=timeout_s)
+        except Exception as error:
+            raise Unavailable(f"no confirmation for {self.subject}: {error}") from error
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Deliver again, to anybody, after `delay_s`."""
+        await self._say(f'-NAK {{"delay": {int(delay_s * 1e9)}}}' if delay_s else "-NAK")
+
+    async def in_progress(self) -> None:
+        """Still at work: start the lease's time anew."""
+        await self._say("+WPI")
+
+    async def term(self) -> None:
+        """Never deliver again, though nothing came of it."""
+        await self._say("+TERM")
+
+    async def _say(self, word: str) -> None:
+        await self._message._client.publish(self._message.reply, word.encode())
+
+
+class Bus:
+    """A connection of one service to the bus of one run."""
+
+    def __init__(self, client: Client, run: str, service: str) -> None:
+        self.client = client
+        self.run = run
+        self.service = service
+        self.js: JetStreamContext = client.jetstream(timeout=PUBLISH_TIMEOUT_S)
+
+    @classmethod
+    async def connect(cls, url: str, run: str, service: str, seed_file: Path | None = None) -> "Bus":
+        """`seed_file` holds the service's NATS key (gyre.bus.access). Raises Unavailable."""
+        if "." in run or not run:
+            raise InvalidInput(f"{run!r} cannot name a run: it is one token of a bus subject")
+        options: dict[str, Any] = {"nkeys_seed": str(seed_file)} if seed_file else {}
+        try:
+            client = await nats.connect(
+                url, name=f"{service}@{run}", max_reconnect_attempts=-1, reconnect_time_wait=RECONNECT_WAIT_S,
+                connect_timeout=5, error_cb=_log_error, ping_interval=10, pending_size=64 * 1024 * 1024, **options,
+            )  # fmt: skip
+        except Exception as error:
+            raise Unavailable(f"cannot reach the bus at {url}: {error}") from error
+        return cls(client, run, service)
+
+    async def close(self) -> None:
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self.client.drain(), 5)
+
+    async def publish(self, record: msgspec.Struct, traceparent: str = "", deadline_s: float | None = None) -> int:
+        """Store a record on its stream; returns its sequence. Waits through an absent server up to `deadline_s` (for ever by default).
+
+        Raises InvalidInput for what can never be stored (no subject, larger than the server takes), Unavailable at the deadline.
+        """
+        headers = {
+            "Nats-Msg-Id": f"{self.run}.{natural_key(record)}",
+            "Gyre-Schema": str(SCHEMA_VERSION),
+            "Gyre-Service": self.service,
+        }
+        traceparent = traceparent or getattr(record, "traceparent", "")
+        if traceparent:
+            headers["traceparent"] = traceparent
+        version = getattr(record, "policy_version", getattr(record, "version", None))
+        if version is not None:
+            headers["Gyre-Policy-Version"] = str(version)
+        return await self._publish(subject_of(self.run, record), encode(record), headers, deadline_s)
+
+    async def _publish(self, subject: str, data: bytes, headers: dict[str, str], deadline_s: float | None) -> int:
+        if len(data) > self.client.max_payload > 0:
+            raise InvalidInput(f"{subject}: {len(data)} bytes, the bus takes {self.client.max_payload}; use the blob store")
+        loop = asyncio.get_running_loop()
+        end_s = None if deadline_s is None else loop.time() + deadline_s
+        while True:
+            try:
+                return (await self.js.publish(subject, data, headers=headers, timeout=PUBLISH_TIMEOUT_S)).seq
+            except Exception as error:
+                if self.client.is_closed or (end_s is not None and loop.time() >= end_s):
+                    raise Unavailable(f"{subject} was not stored: {error}") from error
+                log.warning("publish to %s: %r; trying again", subject, error)
+                await asyncio.sleep(RECONNECT_WAIT_S)
+
+    async def dead_letter(self, subject: str, data: bytes, reason: str) -> None:
+        """Set aside what could not be understood, with its reason."""
+        headers = {"Gyre-Reason": reason[:500], "Gyre-Subject": subject, "Gyre-Service": self.service}
+        await self._publish(f"{PREFIX}.{self.run}.dead.{self.service}", data, headers, deadline_s=10)
+
+    async def follow(self, types: Sequence[type]) -> AsyncIterator[tuple[Fact, Delivery]]:
+        """Every fact of `types` from the run's first, in stream order, each once, for ever.
+
+        A reader has caught up when `Delivery.pending` is 0 (or `last_sequence` was passed).
+        """
+        sequence = 0
+        patterns = [subject_pattern(self.run, kind) for kind in types]
+        while not self.client.is_closed:
+            config = ConsumerConfig(
+                filter_subjects=patterns, ack_policy=AckPolicy.NONE, mem_storage=True, inactive_threshold=FOLLOW_IDLE_S,
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=sequence + 1,
+            )  # fmt: skip
+            async for delivery in self._consume(streams.FACTS, config, PULL_BATCH):
+                if delivery.sequence > sequence:
+                    sequence = delivery.sequence
+                    yield delivery.record, delivery
+
+    async def durable(self, name: str, types: Sequence[type], ack_wait_s: float = 30.0) -> AsyncIterator[Delivery]:
+        """Facts with explicit acknowledgement under a durable name; unacknowledged ones come again."""
+        config = ConsumerConfig(
+            durable_name=f"{self.run}-{name}", filter_subjects=[subject_pattern(self.run, kind) for kind in types],
+            ack_policy=AckPolicy.EXPLICIT, ack_wait=ack_wait_s, max_ack_pending=20_000, deliver_policy=DeliverPolicy.ALL,
+        )  # fmt: skip
+        while not self.client.is_closed:
+            async for delivery in self._consume(streams.FACTS, config, PULL_BATCH):
+                yield delivery
+
+    async def last_sequence(self, types: Sequence[type] = ()) -> int:
+        """Sequence of the newest fact of `types` (0 where there is none): what a reader must have seen to have caught up."""
+        newest = 0
+        for kind in types:
+            with contextlib.suppress(nats.js.errors.NotFoundError):
+                found = await self.js.get_last_msg(streams.FACTS, subject_pattern(self.run, kind))
+                newest = max(newest, found.seq or 0)
+        return newest
+
+    async def _consume(self, stream: str, config: ConsumerConfig, batch: int) -> AsyncIterator[Delivery]:
+        """Messages of one consumer until it is lost; the caller makes it anew."""
+        pull = None
+        try:
+            info = await self.js.add_consumer(stream, config)
+            pull = Pull(self.client, stream, info.name, batch)
+            await pull.open()
+            while True:
+                message = await pull.next()
+                if message is not None and (delivery := await self._decoded(message)) is not None:
+                    yield delivery
+        except (Unavailable, nats.errors.Error, TimeoutError) as error:
+            if not self.client.is_closed:
+                log.info("%s: consumer lost (%s), making it anew", stream, error)
+                await asyncio.sleep(RECONNECT_WAIT_S)
+        finally:
+            if pull is not None:
+                with contextlib.suppress(Exception):
+                    await pull.close()
+
+    async def _decoded(self, message: Msg, decode=decode_fact) -> Delivery | None:
+        try:
+            return Delivery(message, decode(message.data), message.subject)
+        except InvalidInput as error:
+            log.error("%s is poison: %s", message.subject, error)
+            await self.dead_letter(message.subject, message.data, str(error))
+            if message.metadata.num_delivered and message.reply:
+                await message._client.publish(message.reply, b"+TERM")
+            return None
+
+
+async def _log_error(error: Exception) -> None:
+    if str(error):
+        log.warning("bus: %s", error)

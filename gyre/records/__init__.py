@@ -1,0 +1,72 @@
+"""What travels on the bus and is stored: msgspec structs, encoded as MessagePack.
+
+Fields are added with defaults, never renamed, removed or re-used; `SCHEMA_VERSION` travels in every message's header.
+Times are Unix seconds (`at_s`), durations end in `_s`, versions are optimizer steps done.
+"""
+
+from gyre.records.arrays import Row, array, pack
+from gyre.records.call import CallRecorded, Sampling
+from gyre.records.cell import CELL_PHASES, RoleChanged, WaterlevelChanged, WeightsPublished
+from gyre.records.codec import SCHEMA_VERSION, Fact, decode_fact, decode_micro, decode_task, encode
+from gyre.records.execution import (
+    Evaluation,
+    ExecutionEnded,
+    ExecutionLeased,
+    ExecutionStarted,
+    GroupDispatched,
+    GroupSubmitted,
+    RunStarted,
+)
+from gyre.records.lifecycle import DROP_REASONS, TRANSITIONS, ExecutionState, advance
+from gyre.records.sample import SampleDropped, SampleReady
+from gyre.records.step import (
+    AlarmRaised,
+    BatchClosed,
+    BatchExtended,
+    MicroStep,
+    StepJoined,
+    StepOpened,
+    StepUpdated,
+)
+from gyre.records.task import Limits, TaskDispatched, TaskSpec
+
+__all__ = [
+    "CELL_PHASES",
+    "DROP_REASONS",
+    "SCHEMA_VERSION",
+    "TRANSITIONS",
+    "AlarmRaised",
+    "BatchClosed",
+    "BatchExtended",
+    "CallRecorded",
+    "Evaluation",
+    "ExecutionEnded",
+    "ExecutionLeased",
+    "ExecutionStarted",
+    "ExecutionState",
+    "Fact",
+    "GroupDispatched",
+    "GroupSubmitted",
+    "Limits",
+    "MicroStep",
+    "RoleChanged",
+    "Row",
+    "RunStarted",
+    "SampleDropped",
+    "SampleReady",
+    "Sampling",
+    "StepJoined",
+    "StepOpened",
+    "StepUpdated",
+    "TaskDispatched",
+    "TaskSpec",
+    "WaterlevelChanged",
+    "WeightsPublished",
+    "advance",
+    "array",
+    "decode_fact",
+    "decode_micro",
+    "decode_task",
+    "encode",
+    "pack",
+]

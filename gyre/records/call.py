@@ -1,0 +1,61 @@
+"""The call record (B1): one model call, token by token, never re-tokenised."""
+
+import msgspec
+
+from gyre.records.task import Purpose
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Parameters the tokens were drawn with."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+    seed: int
+
+
+class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded"):
+    """One model call, written durably before the reply leaves the gateway.
+
+    `prompt_delta` holds the prompt's token ids after the first `parent_tokens` tokens of the parent's context (the parent's
+    full prompt followed by its output, possibly cut); with no parent it is the whole prompt. Arrays are little-endian bytes (gyre.records.arrays).
+    """
+
+    call_id: str
+    execution_id: str
+    group_id: str
+    attempt: int
+    call_index: int
+    purpose: Purpose
+    parent: str
+    """call_id of the record whose context this prompt continues; empty when it hangs from the root."""
+    parent_tokens: int
+    """How many tokens of the parent's context (prompt + output) the prompt begins with."""
+    prompt_delta: bytes
+    """int32[D]"""
+    prompt_tokens: int
+    """Length of the full prompt."""
+    output_ids: bytes
+    """int32[T]; includes the end-of-turn token where the model sampled it."""
+    logprobs: bytes
+    """float32[T], behaviour log-probability of each output token under the distribution it was drawn from."""
+    versions: bytes
+    """int32[T], policy version that sampled each token, as the engine labelled it."""
+    sampling: Sampling
+    finish_reason: str
+    """`stop`, `length`, `tool_calls`, `cancelled`, `context`."""
+    role: str = "main"
+    """main, main-summary, sub-agent, sub-agent-summary, side or unknown (B5)."""
+    message_digest: str = ""
+    """Digest of the conversation's normal form up to and including this prompt."""
+    tool_payloads: dict[str, str] = {}
+    """Call id → the arguments text exactly as the model produced it (B2)."""
+    cells: list[str] = []
+    """Cells that sampled, in order; more than one after a role change moved the call (A6)."""
+    delivered: bool = True
+    """False: the reply never reached the harness; still on record, and marked."""
+    started_at_s: float = 0.0
+    first_token_at_s: float = 0.0
+    at_s: float = 0.0
+    wait_s: float = 0.0
+    """Time before a cell took the call."""

@@ -1,0 +1,81 @@
+"""Encoding of records: MessagePack with a tag, so that a reader knows what it holds."""
+
+from typing import Any
+
+import msgspec
+
+from gyre.errors import InvalidInput
+from gyre.records.call import CallRecorded
+from gyre.records.cell import RoleChanged, WaterlevelChanged, WeightsPublished
+from gyre.records.execution import (
+    ExecutionEnded,
+    ExecutionLeased,
+    ExecutionStarted,
+    GroupDispatched,
+    GroupSubmitted,
+    RunStarted,
+)
+from gyre.records.sample import SampleDropped, SampleReady
+from gyre.records.step import (
+    AlarmRaised,
+    BatchClosed,
+    BatchExtended,
+    MicroStep,
+    StepJoined,
+    StepOpened,
+    StepUpdated,
+)
+from gyre.records.task import TaskDispatched
+
+SCHEMA_VERSION = 1
+
+Fact = (
+    RunStarted
+    | GroupSubmitted
+    | GroupDispatched
+    | ExecutionLeased
+    | ExecutionStarted
+    | ExecutionEnded
+    | CallRecorded
+    | RoleChanged
+    | WaterlevelChanged
+    | WeightsPublished
+    | SampleReady
+    | SampleDropped
+    | StepOpened
+    | BatchExtended
+    | BatchClosed
+    | StepJoined
+    | StepUpdated
+    | AlarmRaised
+)
+"""Everything on the facts stream."""
+
+_encoder = msgspec.msgpack.Encoder()
+_fact_decoder = msgspec.msgpack.Decoder(Fact)
+_task_decoder = msgspec.msgpack.Decoder(TaskDispatched)
+_micro_decoder = msgspec.msgpack.Decoder(MicroStep)
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode_fact(data: bytes) -> Fact:
+    """Raises InvalidInput when the bytes are no known fact (poison)."""
+    return _decode(_fact_decoder, data)
+
+
+def decode_task(data: bytes) -> TaskDispatched:
+    return _decode(_task_decoder, data)
+
+
+def decode_micro(data: bytes) -> MicroStep:
+    return _decode(_micro_decoder, data)
+
+
+def _decode(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes) -> Any:
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"not a record of schema {SCHEMA_VERSION}: {error}") from error

@@ -1,0 +1,67 @@
+"""The one transition table of executions.
+
+    queued → leased → running ⇄ suspended → completed | timed_out | failed | voided → evaluated → ready → claimed → trained
+    dropped from any state before trained
+
+A new attempt of an execution that was leased goes back to leased. Anything else is refused and counted by whoever folds the facts.
+"""
+
+from enum import StrEnum
+
+
+class ExecutionState(StrEnum):
+    """Where an execution is between dispatch and gradient."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    TIMED_OUT = "timed_out"
+    FAILED = "failed"
+    VOIDED = "voided"
+    EVALUATED = "evaluated"
+    READY = "ready"
+    CLAIMED = "claimed"
+    TRAINED = "trained"
+    DROPPED = "dropped"
+
+
+_S = ExecutionState
+ENDED = frozenset({_S.COMPLETED, _S.TIMED_OUT, _S.FAILED, _S.VOIDED})
+FINAL = frozenset({_S.TRAINED, _S.DROPPED})
+
+TRANSITIONS: dict[ExecutionState, frozenset[ExecutionState]] = {
+    _S.QUEUED: frozenset({_S.LEASED, _S.VOIDED, _S.FAILED, _S.DROPPED}),
+    _S.LEASED: frozenset({_S.LEASED, _S.RUNNING, _S.FAILED, _S.VOIDED, _S.DROPPED}),
+    _S.RUNNING: frozenset({_S.LEASED, _S.SUSPENDED, *ENDED, _S.DROPPED}),
+    _S.SUSPENDED: frozenset({_S.LEASED, _S.RUNNING, *ENDED, _S.DROPPED}),
+    _S.COMPLETED: frozenset({_S.EVALUATED, _S.DROPPED}),
+    _S.TIMED_OUT: frozenset({_S.EVALUATED, _S.DROPPED}),
+    _S.FAILED: frozenset({_S.EVALUATED, _S.DROPPED}),
+    _S.VOIDED: frozenset({_S.DROPPED}),
+    _S.EVALUATED: frozenset({_S.READY, _S.DROPPED}),
+    _S.READY: frozenset({_S.CLAIMED, _S.DROPPED}),
+    _S.CLAIMED: frozenset({_S.READY, _S.TRAINED, _S.DROPPED}),
+    _S.TRAINED: frozenset(),
+    _S.DROPPED: frozenset(),
+}
+
+DROP_REASONS: dict[str, str] = {
+    "age": "older than the hard age cap, in policy versions (C8)",
+    "wait": "did not arrive before the batch's wait was over (C5)",
+    "quota": "above the share of failed samples kept for its task type (C10)",
+    "evaluation_failed": "the evaluation failed after its retries (B4)",
+    "environment_failed": "the environment failed; an error is never a reward",
+    "voided": "voided by a person or a policy (C2)",
+    "rolled_back": "made by weights that were rolled back (D10)",
+    "no_gradient": "its group's rewards do not differ, so its advantage is zero",
+    "no_targets": "no token of it was sampled by the policy",
+    "duplicate": "an older attempt or a second delivery of the same execution",
+}
+"""Reason → meaning; drops are counted by reason (C9)."""
+
+
+def advance(state: ExecutionState, to: ExecutionState) -> bool:
+    """Whether the table allows `state` → `to`."""
+    return to in TRANSITIONS[state]

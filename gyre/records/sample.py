@@ -1,0 +1,61 @@
+"""Facts about samples: one attempt of one execution, made ready for training or dropped."""
+
+import msgspec
+
+
+class SampleReady(msgspec.Struct, frozen=True, kw_only=True, tag="sample.ready"):
+    """Evaluated, put into tree form, given its advantage, waiting for a batch."""
+
+    sample_id: str
+    execution_id: str
+    group_id: str
+    attempt: int
+    task_type: str
+    tenant: str
+    reward: float
+    rewards: dict[str, float]
+    """Components beside the total (D4): `outcome`, `milestone.<name>` …"""
+    success: bool
+    truncated: bool
+    advantage: float
+    turns: int
+    tokens_tree: int
+    """Unique tokens of the tree."""
+    tokens_flat: int
+    """Tokens of all root-to-leaf paths, flattened."""
+    targets_chosen: int
+    """|U_e|: target tokens that will be trained, each once (B6)."""
+    targets_sampled: int
+    """Policy-sampled tokens of the whole tree."""
+    paths: int
+    """Chosen candidate paths, at most J_max (B5)."""
+    policy_version: int
+    """v_d."""
+    version_min: int
+    version_mean: float
+    version_max: int
+    """Versions of the sampled tokens: oldest, token-weighted mean, newest (slime#2092)."""
+    at_s: float
+    traceparent: str = ""
+
+
+class SampleDropped(msgspec.Struct, frozen=True, kw_only=True, tag="sample.dropped"):
+    """Left training, for one of lifecycle.DROP_REASONS; what it cost stands with it (C9)."""
+
+    sample_id: str
+    execution_id: str
+    group_id: str
+    attempt: int
+    task_type: str
+    tenant: str
+    reason: str
+    detail: str = ""
+    step: int = -1
+    """Step whose batch it would have been in, −1 where none."""
+    age_steps: int = 0
+    waited_s: float = 0.0
+    turns: int = 0
+    tokens: int = 0
+    occupancy_s: float = 0.0
+    at_s: float = 0.0
+    traceparent: str = ""

@@ -1,0 +1,104 @@
+"""Facts about optimizer steps and the micro-steps they are made of."""
+
+import msgspec
+
+from gyre.records.arrays import Row
+
+
+class StepOpened(msgspec.Struct, frozen=True, kw_only=True, tag="step.opened"):
+    """The core has weights of version `step` and an empty gradient: micro-steps of this step may be sent."""
+
+    step: int
+    burst: int
+    at_s: float
+
+
+class BatchExtended(msgspec.Struct, frozen=True, kw_only=True, tag="batch.extended"):
+    """A group was taken into the open batch; its micro-steps are on the work queue.
+
+    The trajectory processor's own decision, durable, so that its restart repeats nothing.
+    """
+
+    step: int
+    group_id: str
+    sample_ids: list[str]
+    """Executions that count in the batch's divisor."""
+    micro_ids: list[str]
+    turns: int
+    turns_total: int
+    """Accumulated turns of the batch after this group (C5)."""
+    at_s: float
+
+
+class BatchClosed(msgspec.Struct, frozen=True, kw_only=True, tag="batch.closed"):
+    """The batch of a step is complete: by turns, or by the explicit wait policy (C5)."""
+
+    step: int
+    cause: str
+    """`turns`, `wait` or `exhausted` (nothing outstanding is left)."""
+    turns: int
+    turns_target: int
+    groups: list[str]
+    sample_ids: list[str]
+    micro_ids: list[str]
+    divisor: int
+    """Executions in the batch: the mean over executions divides by this (B7)."""
+    truncated_share: float
+    failed_share: dict[str, float]
+    """Task type → share of failed samples kept (C10)."""
+    no_gradient: bool
+    staleness_mean: float
+    """Mean over all groups consumed by the batch of (step − v_d) (A5)."""
+    staleness_max: int
+    at_s: float
+
+
+class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):
+    """Work-queue message: token-budgeted rows of one group, claimed by one training cell, acknowledged after the update."""
+
+    micro_id: str
+    step: int
+    group_id: str
+    rows: list[Row]
+    tokens: int
+    at_s: float
+
+
+class StepJoined(msgspec.Struct, frozen=True, kw_only=True, tag="step.joined"):
+    """A satellite joined the step that is being trained (A8)."""
+
+    step: int
+    cell: str
+    mid_batch: bool
+    """True when micro-steps of this step had been computed before it joined."""
+    version: int
+    checksum: str
+    at_s: float
+
+
+class StepUpdated(msgspec.Struct, frozen=True, kw_only=True, tag="step.updated"):
+    """The optimizer has stepped: policy version is now step + 1."""
+
+    step: int
+    version: int
+    burst: int
+    sample_ids: list[str]
+    """Exactly the samples whose gradient went into this update."""
+    micro_cells: dict[str, str]
+    """Micro-step → cell that computed it."""
+    metrics: dict[str, float]
+    """loss, grad_norm, lr, tokens, targets, is_clipped_share, kl_k1, kl_k3, ess, logprob_gap, …"""
+    opened_at_s: float
+    at_s: float
+    sample_metrics: dict[str, dict[str, float]] = {}
+    """Sample → what the trainer saw of it: mean ratio, clipped share, loss share."""
+
+
+class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True, tag="alarm.raised"):
+    """Something an operator must see: `staleness_bound`, `no_gradient`, `truncated_share`, `starvation`, `age_cap`, `poison` …"""
+
+    kind: str
+    message: str
+    service: str
+    at_s: float
+    values: dict[str, float] = {}
