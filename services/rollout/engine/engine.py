@@ -1,0 +1,396 @@
+"""The engine's thread: commands, admission, one forward, sampling, delivery, over and over.
+
+    callers' threads                       engine thread
+    submit, abort ──────▶ inbox ──▶ commands ▶ admit ▶ plan ▶ forward ▶ sample ▶ on_tokens ─┐
+    drain, load_weights,    ▲          ▲                                                    │
+    unload, load: wait ─────┘          └────────────────────────────────────────────────────┘
+
+Only the engine's thread touches slots, keys and live weights, and commands run between two steps: hence a token's policy
+version is the one its forward pass ran under, and no lock is held while computing. `submit` and `abort` never wait; the
+other commands wait until done and must not be called from `on_tokens`.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+from services.rollout.engine.attention import ATTENTION_NAME, KvStore
+from services.rollout.engine.requests import (
+    CallExists,
+    Chunk,
+    ContextTooLong,
+    EmptyPrompt,
+    EngineUnavailable,
+    FinishReason,
+    GenerateRequest,
+    OnTokens,
+)
+from services.rollout.engine.sampling import sample
+from services.rollout.engine.slots import SlotTable
+from services.rollout.engine.weights import WeightSource, WeightTargets
+
+PREFILL_TOKENS_STEP = 512
+"""Prompt tokens computed in one step beside the decoding rows: bounds how long new calls hold up running ones."""
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counters since the start, and the state now. prefill_*_tokens are prompt tokens, computed or found in a slot."""
+
+    slots: int
+    running: int = 0
+    waiting: int = 0
+    oldest_wait_s: float = 0.0
+    version: int = 0
+    loaded: bool = True
+    steps: int = 0
+    generated_tokens: int = 0
+    prefill_computed_tokens: int = 0
+    prefill_reused_tokens: int = 0
+    finished: dict[str, int] = field(default_factory=dict)
+    idle_share: float = 0.0
+    """Share of the time since the start in which there was nothing to compute."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    request: GenerateRequest
+    on_tokens: OnTokens
+    submitted_s: float
+    slot: int = -1
+    sampled: int = 0
+    """Output tokens so far, resumed ones included."""
+    new_tokens: list[int] = field(default_factory=list)
+    new_logprobs: list[float] = field(default_factory=list)
+    new_versions: list[int] = field(default_factory=list)
+
+
+class Engine:
+    """Continuous batching of a causal language model over `slots` contexts of at most `context_max` tokens.
+
+    `model_dir` is a transformers model whose layers are all full attention (Qwen3, Llama and their like); others are
+    refused. `version` is the policy version of the weights found there. Memory for keys and values is taken at once:
+    2 · layers · slots · kv_heads · context_max · head_dim elements.
+    """
+
+    def __init__(
+        self, model_dir: str, slots: int, context_max: int, device: str = "cpu", dtype: str = "float32", threads: int = 1,
+        version: int = 0, monotonic_s: Callable[[], float] = time.monotonic,
+    ):  # fmt: skip
+        self.slots, self.context_max = slots, context_max
+        self._device, self._threads, self._monotonic_s = torch.device(device), threads, monotonic_s
+        self._model = AutoModelForCausalLM.from_pretrained(
+            model_dir, dtype=getattr(torch, dtype), attn_implementation=ATTENTION_NAME
+        )
+        self._model.to(self._device).eval().requires_grad_(False)
+        kinds = set(getattr(self._model.config, "layer_types", None) or ["full_attention"])
+        if kinds != {"full_attention"}:
+            raise NotImplementedError(f"{model_dir}: only full attention is implemented, not {sorted(kinds)}")
+        self._targets = WeightTargets(self._model)
+        self._table = SlotTable(slots, context_max, version)
+        self._store: KvStore | None = self._new_store()
+        self._temperatures, self._top_ps = np.ones(slots), np.ones(slots)
+        self._seeds = np.zeros(slots, np.uint64)
+        self._waiting: deque[_Call] = deque()
+        self._running: dict[int, _Call] = {}
+        """By slot, in order of admission."""
+        self._lock = threading.Condition()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._calls: dict[str, _Call] = {}
+        """Every call not yet finished; with the inbox and `_closed`, the only state that callers' threads share."""
+        self._closed = False
+        self._stats = EngineStats(slots, version=version)
+        self._start_s, self._idle_s = monotonic_s(), 0.0
+        self._thread = threading.Thread(target=self._turn, name="gyre-engine", daemon=True)
+        self._thread.start()
+
+    # -- callers' side
+
+    def submit(self, request: GenerateRequest, on_tokens: OnTokens) -> None:
+        """Queue a call. Raises EmptyPrompt, ContextTooLong, CallExists, EngineUnavailable; later failures are chunks."""
+        prefix_tokens = len(request.prompt_ids) + len(request.resume_output_ids)
+        if not request.prompt_ids:
+            raise EmptyPrompt(request.call_id)
+        if prefix_tokens > self.context_max - 1:
+            raise ContextTooLong(prefix_tokens, self.context_max)
+        call = _Call(request, on_tokens, self._monotonic_s(), sampled=len(request.resume_output_ids))
+        with self._lock:
+            if self._closed or not self._stats.loaded:
+                raise EngineUnavailable("closed" if self._closed else "weights are unloaded")
+            if request.call_id in self._calls:
+                raise CallExists(request.call_id)
+            self._calls[request.call_id] = call
+            self._inbox.append(lambda: self._enqueue(call))
+            self._lock.notify()
+
+    def abort(self, call_id: str, reason: str = "") -> None:
+        """End a call between two steps with `aborted`; unknown or finished calls are ignored."""
+
+        def end() -> None:
+            if call := self._calls.get(call_id):
+                self._finish(call, FinishReason.ABORTED, reason)
+
+        with self._lock:
+            self._inbox.append(end)
+            self._lock.notify()
+
+    def drain(self) -> int:
+        """End every running and waiting call with `migrated`; the number of calls, after their last chunks were given."""
+        return self._ask(lambda: self._finish_all(FinishReason.MIGRATED))
+
+    def load_weights(self, source: WeightSource, version: int, checksum: str | None = None) -> None:
+        """Take new weights in flight. Running calls go on, their later tokens carry `version`.
+
+        `checksum` is the sha256 of the safetensors file. Reading and checking happen on the caller's thread, on staged
+        copies (twice the weights' memory meanwhile). Raises WeightsRefused with the live weights untouched.
+        """
+        staged = self._targets.stage(source, checksum)
+
+        def swap() -> None:
+            if not self._stats.loaded:
+                raise EngineUnavailable("weights are unloaded: use load")
+            self._targets.copy_into_live(staged)
+            self._set_version(version)
+
+        self._ask(swap)
+
+    def unload(self) -> int:
+        """Drain, then free weights and keys; `submit` is refused until `load`. The number of calls that were migrated."""
+
+        def free() -> int:
+            with self._lock:
+                self._stats.loaded = False
+            moved = self._finish_all(FinishReason.MIGRATED)
+            self._targets.replace(None)
+            self._store = None
+            self._table.forget()
+            return moved
+
+        return self._ask(free)
+
+    def load(self, source: WeightSource, version: int, checksum: str | None = None) -> None:
+        """After `unload`: weights (checked as in `load_weights`) and keys again. On a loaded engine, the same as load_weights."""
+        staged = self._targets.stage(source, checksum)
+
+        def take() -> None:
+            if self._stats.loaded:
+                self._targets.copy_into_live(staged)
+            else:
+                self._store = self._new_store()
+                self._targets.replace(staged)
+            self._set_version(version)
+            self._stats.loaded = True
+
+        self._ask(take)
+
+    def stats(self) -> EngineStats:
+        """A copy, roughly of one moment."""
+        with self._lock:
+            now_s = self._monotonic_s()
+            waiting = [call.submitted_s for call in self._calls.values() if call.slot < 0]
+            stats = EngineStats(**asdict(self._stats))
+            stats.running, stats.waiting = len(self._calls) - len(waiting), len(waiting)
+        stats.oldest_wait_s = now_s - min(waiting, default=now_s)
+        stats.idle_share = self._idle_s / max(now_s - self._start_s, 1e-9)
+        return stats
+
+    def close(self) -> None:
+        """End what is left with `aborted` and stop the thread. May be called twice."""
+        with self._lock:
+            self._closed = True
+            self._lock.notify()
+        self._thread.join()
+
+    def _ask(self, command: Callable[[], object]) -> object:
+        """Run `command` between two steps and answer with its result or exception."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("this would wait for the thread it was called on")
+        future: Future = Future()
+
+        def answer() -> None:
+            try:
+                future.set_result(command())
+            except Exception as error:
+                future.set_exception(error)
+
+        with self._lock:
+            if self._closed:
+                raise EngineUnavailable("closed")
+            self._inbox.append(answer)
+            self._lock.notify()
+        return future.result()
+
+    # -- engine's thread
+
+    def _turn(self) -> None:
+        if self._device.type == "cpu":
+            torch.set_num_threads(self._threads)
+        with torch.inference_mode():
+            while True:
+                with self._lock:
+                    if not (self._inbox or self._running or self._waiting or self._closed):
+                        idle_from_s = self._monotonic_s()
+                        self._lock.wait()
+                        self._idle_s += self._monotonic_s() - idle_from_s
+                    commands, self._inbox = self._inbox, deque()
+                    closed = self._closed
+                for command in commands:
+                    command()
+                if closed:
+                    self._finish_all(FinishReason.ABORTED, "engine closed")
+                    return
+                self._admit()
+                if self._running:
+                    self._guarded_step()
+
+    def _enqueue(self, call: _Call) -> None:
+        if not self._stats.loaded:
+            self._finish(call, FinishReason.MIGRATED)
+        elif reason := self._ended(call, call.request.resume_output_ids[-1:], call.sampled):
+            self._finish(call, reason)
+        else:
+            self._waiting.append(call)
+
+    def _admit(self) -> None:
+        while self._waiting:
+            request = self._waiting[0].request
+            slot = self._table.acquire(request.session_key, np.array(request.prompt_ids + request.resume_output_ids))
+            if slot is None:
+                return
+            call = self._waiting.popleft()
+            call.slot = slot
+            self._running[slot] = call
+            self._stats.prefill_reused_tokens += int(self._table.filled[slot])
+            self._temperatures[slot], self._top_ps[slot] = request.params.temperature, request.params.top_p
+            self._seeds[slot] = request.seed()
+
+    def _guarded_step(self) -> None:
+        try:
+            self._step()
+        except Exception as error:
+            # keys may be half written, so nothing held is trusted; the weights were only read
+            self._table.forget()
+            for call in list(self._running.values()):
+                self._finish(call, FinishReason.ERROR, f"{type(error).__name__}: {error}")
+
+    def _step(self) -> None:
+        table, store = self._table, self._store
+        decode, chunks = self._plan()
+        tokens = np.concatenate(
+            [table.tokens[[s for s, _ in decode], [p for _, p in decode]]]
+            + [table.tokens[slot, at : at + n] for slot, at, n in chunks]
+        )
+        positions = np.concatenate([[p for _, p in decode], *(np.arange(at, at + n) for _, at, n in chunks)])
+        ends = len(decode) + np.cumsum([n for _, _, n in chunks], dtype=np.int64) - 1
+        complete = [i for i, (slot, at, n) in enumerate(chunks) if at + n == table.known[slot]]
+        rows = np.concatenate([np.arange(len(decode)), ends[complete]]).astype(np.int64)
+        store.plan(decode, chunks)
+        logits = self._model(
+            input_ids=self._tensor(tokens)[None], position_ids=self._tensor(positions)[None], past_key_values=store,
+            use_cache=True, logits_to_keep=self._tensor(rows), gyre_store=store,
+        ).logits[0]  # fmt: skip
+        for slot, at in decode:
+            table.filled[slot] = at + 1
+        for slot, at, n in chunks:
+            table.filled[slot] = at + n
+            self._stats.prefill_computed_tokens += n
+        self._stats.steps += 1
+        if len(rows):
+            self._take_samples([slot for slot, _ in decode] + [chunks[i][0] for i in complete], logits)
+
+    def _plan(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
+        """This step's decode rows (slot, position) in slot order, and prompt chunks (slot, position, tokens), oldest first."""
+        table = self._table
+        lacking = table.known - table.filled
+        decode, chunks, budget = [], [], PREFILL_TOKENS_STEP
+        for slot in self._running:
+            if lacking[slot] == 1:
+                decode.append((slot, int(table.filled[slot])))
+                continue
+            if not table.matched[slot]:
+                before = int(table.filled[slot])
+                if found := table.match(slot):
+                    self._store.copy_prefix(found[0], slot, before, found[1])
+                    self._stats.prefill_reused_tokens += found[1] - before
+                if not table.matched[slot]:
+                    continue
+            at = int(table.filled[slot])
+            if n := min(budget, int(table.known[slot]) - at):
+                chunks.append((slot, at, n))
+                budget -= n
+        return sorted(decode), chunks
+
+    def _take_samples(self, slots: list[int], logits: torch.Tensor) -> None:
+        calls = [self._running[slot] for slot in slots]
+        at = np.array([call.sampled for call in calls], np.uint64)
+        ids, logprobs = sample(logits, self._temperatures[slots], self._top_ps[slots], self._seeds[slots], at)
+        version = self._table.live_version
+        self._stats.generated_tokens += len(calls)
+        for call, slot, token, logprob in zip(calls, slots, ids.tolist(), logprobs.tolist(), strict=True):
+            call.sampled += 1
+            call.new_tokens.append(token)
+            call.new_logprobs.append(logprob)
+            call.new_versions.append(version)
+            known = self._table.known[slot]
+            if reason := self._ended(call, (token,), known + 1):
+                self._finish(call, reason)
+                continue
+            self._table.tokens[slot, known] = token
+            self._table.known[slot] = known + 1
+            if len(call.new_tokens) >= call.request.chunk_tokens:
+                self._deliver(call)
+
+    def _ended(self, call: _Call, last: list[int] | tuple[int, ...], context: int) -> FinishReason | None:
+        params = call.request.params
+        if last and last[0] in params.stop_token_ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if call.sampled >= params.max_tokens or context >= self.context_max else None
+
+    def _deliver(self, call: _Call, finish: FinishReason | None = None, detail: str = "") -> None:
+        chunk = Chunk(call.request.call_id, call.new_tokens, call.new_logprobs, call.new_versions, finish, detail)
+        call.new_tokens, call.new_logprobs, call.new_versions = [], [], []
+        try:
+            call.on_tokens(chunk)
+        except Exception:
+            # nobody listens any more; other calls must not suffer
+            if finish is None:
+                call.on_tokens = lambda _chunk: None
+                self._finish(call, FinishReason.ABORTED, "on_tokens raised")
+
+    def _finish(self, call: _Call, reason: FinishReason, detail: str = "") -> None:
+        if call.slot >= 0:
+            self._table.release(call.slot)
+            del self._running[call.slot]
+        elif call in self._waiting:
+            self._waiting.remove(call)
+        with self._lock:
+            del self._calls[call.request.call_id]
+        self._stats.finished[reason] = self._stats.finished.get(reason, 0) + 1
+        self._deliver(call, reason, detail)
+
+    def _finish_all(self, reason: FinishReason, detail: str = "") -> int:
+        calls = [*self._running.values(), *self._waiting]
+        for call in calls:
+            self._finish(call, reason, detail)
+        return len(calls)
+
+    def _set_version(self, version: int) -> None:
+        untouched = np.zeros(self.slots, bool)
+        for slot, call in self._running.items():
+            untouched[slot] = call.sampled == len(call.request.resume_output_ids)
+        self._table.set_version(version, untouched)
+        self._stats.version = version
+
+    def _new_store(self) -> KvStore:
+        dtype = next(self._model.parameters()).dtype
+        return KvStore(self._model.config, self.slots, self.context_max, self._device, dtype)
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.int64, copy=False)).to(self._device)
