@@ -130,7 +130,9 @@ class Bus:
 
     async def _publish(self, subject: str, data: bytes, headers: dict[str, str], deadline_s: float | None) -> int:
         if len(data) > self.client.max_payload > 0:
-            raise InvalidInput(f"{subject}: {len(data)} bytes, the bus takes {self.client.max_payload}; use the blob store")
+            raise InvalidInput(
+                f"{subject}: {len(data)} bytes, the bus takes {self.client.max_payload}; use the blob store"
+            )
         loop = asyncio.get_running_loop()
         end_s = None if deadline_s is None else loop.time() + deadline_s
         while True:

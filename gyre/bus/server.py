@@ -43,7 +43,9 @@ class NatsServer:
             self.process = await asyncio.create_subprocess_exec(
                 binary, "-c", str(config), stdout=log, stderr=log, start_new_session=True
             )
-        await wait_for_port(self.port, START_TIMEOUT_S, lambda: self.process is not None and self.process.returncode is None)
+        await wait_for_port(
+            self.port, START_TIMEOUT_S, lambda: self.process is not None and self.process.returncode is None
+        )
 
     async def stop(self) -> None:
         """Lets the server finish its writes."""

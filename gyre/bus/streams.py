@@ -1,9 +1,9 @@
 """The streams, declared here and nowhere else. Services check them at start; `gyre up` declares them once.
 
-    GYRE_FACTS   every fact, in one total order: call records come before the ending that counts them. Kept; readers replay it.
-    GYRE_TASKS   work queue of dispatched executions; unacknowledged while an execution runs (its lease).
-    GYRE_MICRO   work queue of micro-steps; unacknowledged until the optimizer has stepped.
-    GYRE_DEAD    what could not be understood, with its reason.
+GYRE_FACTS   every fact, in one total order: call records come before the ending that counts them. Kept; readers replay it.
+GYRE_TASKS   work queue of dispatched executions; unacknowledged while an execution runs (its lease).
+GYRE_MICRO   work queue of micro-steps; unacknowledged until the optimizer has stepped.
+GYRE_DEAD    what could not be understood, with its reason.
 """
 
 from nats.js import JetStreamContext
@@ -45,7 +45,9 @@ STREAMS: dict[str, StreamConfig] = {
         duplicate_window=DUPLICATE_WINDOW_S,
         discard=DiscardPolicy.NEW,
     ),
-    DEAD: StreamConfig(name=DEAD, subjects=[f"{PREFIX}.*.dead.>"], storage=StorageType.FILE, max_bytes=256 * 1024 * 1024),
+    DEAD: StreamConfig(
+        name=DEAD, subjects=[f"{PREFIX}.*.dead.>"], storage=StorageType.FILE, max_bytes=256 * 1024 * 1024
+    ),
 }
 
 

@@ -29,7 +29,11 @@ _RULES: dict[type, _Rule] = {
     r.ExecutionEnded: ("execution.ended", lambda m: m.execution_id, lambda m: sample_id(m.execution_id, m.attempt)),
     r.CallRecorded: ("call.recorded", lambda m: m.execution_id, lambda m: m.call_id),
     r.RoleChanged: ("cell.role", lambda m: m.cell, lambda m: f"{m.cell}.{m.change}.{m.phase}"),
-    r.WaterlevelChanged: ("waterlevel.changed", lambda m: "", lambda m: f"{m.dispatched}.{m.finished}.{m.capacity}.{m.burst}"),
+    r.WaterlevelChanged: (
+        "waterlevel.changed",
+        lambda m: "",
+        lambda m: f"{m.dispatched}.{m.finished}.{m.capacity}.{m.burst}",
+    ),
     r.WeightsPublished: ("weights.published", lambda m: "", lambda m: str(m.version)),
     r.SampleReady: ("sample.ready", lambda m: m.sample_id, lambda m: m.sample_id),
     r.SampleDropped: ("sample.dropped", lambda m: m.sample_id, lambda m: m.sample_id),
@@ -61,6 +65,6 @@ def natural_key(record: msgspec.Struct) -> str:
 
 def subject_pattern(run: str, record_type: type, key: str = "*") -> str:
     """The filter that matches every record of a type (or those with `key`)."""
-    event, key_of, _ = _RULES[record_type]
+    event = _RULES[record_type][0]
     has_key = record_type not in (r.RunStarted, r.WaterlevelChanged, r.WeightsPublished)
     return f"{PREFIX}.{run}.{event}.{key}" if has_key else f"{PREFIX}.{run}.{event}"

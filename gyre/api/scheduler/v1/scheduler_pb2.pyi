@@ -1,0 +1,127 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Task(_message.Message):
+    __slots__ = ("task_id", "task_type", "environment", "seed", "payload_json", "tenant", "purpose", "group_size", "temperature", "top_p", "limits")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_JSON_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    task_type: str
+    environment: str
+    seed: int
+    payload_json: str
+    tenant: str
+    purpose: str
+    group_size: int
+    temperature: float
+    top_p: float
+    limits: Limits
+    def __init__(self, task_id: _Optional[str] = ..., task_type: _Optional[str] = ..., environment: _Optional[str] = ..., seed: _Optional[int] = ..., payload_json: _Optional[str] = ..., tenant: _Optional[str] = ..., purpose: _Optional[str] = ..., group_size: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("wall_s", "turns_max", "context_tokens_max", "output_tokens_max")
+    WALL_S_FIELD_NUMBER: _ClassVar[int]
+    TURNS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
+    wall_s: float
+    turns_max: int
+    context_tokens_max: int
+    output_tokens_max: int
+    def __init__(self, wall_s: _Optional[float] = ..., turns_max: _Optional[int] = ..., context_tokens_max: _Optional[int] = ..., output_tokens_max: _Optional[int] = ...) -> None: ...
+
+class SubmitTasksRequest(_message.Message):
+    __slots__ = ("tasks",)
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[Task]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ...) -> None: ...
+
+class SubmitTasksResponse(_message.Message):
+    __slots__ = ("group_ids",)
+    GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    group_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StartTrainingRequest(_message.Message):
+    __slots__ = ("steps",)
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    def __init__(self, steps: _Optional[int] = ...) -> None: ...
+
+class StartTrainingResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStateRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CellState(_message.Message):
+    __slots__ = ("cell", "target", "phase", "changes")
+    CELL_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    cell: str
+    target: str
+    phase: str
+    changes: int
+    def __init__(self, cell: _Optional[str] = ..., target: _Optional[str] = ..., phase: _Optional[str] = ..., changes: _Optional[int] = ...) -> None: ...
+
+class GetStateResponse(_message.Message):
+    __slots__ = ("cells", "waterlevel", "capacity", "policy_version", "burst", "outstanding_groups", "queued_groups", "steps_done", "steps_wanted", "dispatched", "finished", "executions_by_state", "refused_transitions")
+    class ExecutionsByStateEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class RefusedTransitionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    CELLS_FIELD_NUMBER: _ClassVar[int]
+    WATERLEVEL_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    OUTSTANDING_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    DISPATCHED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    EXECUTIONS_BY_STATE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_TRANSITIONS_FIELD_NUMBER: _ClassVar[int]
+    cells: _containers.RepeatedCompositeFieldContainer[CellState]
+    waterlevel: int
+    capacity: int
+    policy_version: int
+    burst: int
+    outstanding_groups: int
+    queued_groups: int
+    steps_done: int
+    steps_wanted: int
+    dispatched: int
+    finished: int
+    executions_by_state: _containers.ScalarMap[str, int]
+    refused_transitions: _containers.ScalarMap[str, int]
+    def __init__(self, cells: _Optional[_Iterable[_Union[CellState, _Mapping]]] = ..., waterlevel: _Optional[int] = ..., capacity: _Optional[int] = ..., policy_version: _Optional[int] = ..., burst: _Optional[int] = ..., outstanding_groups: _Optional[int] = ..., queued_groups: _Optional[int] = ..., steps_done: _Optional[int] = ..., steps_wanted: _Optional[int] = ..., dispatched: _Optional[int] = ..., finished: _Optional[int] = ..., executions_by_state: _Optional[_Mapping[str, int]] = ..., refused_transitions: _Optional[_Mapping[str, int]] = ...) -> None: ...

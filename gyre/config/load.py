@@ -1,0 +1,120 @@
+"""Reading, checking, storing a configuration. Errors say where, what is wrong, and the nearest thing that would be right."""
+
+import ast
+import difflib
+import hashlib
+import inspect
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
+import tomli_w
+
+from gyre.config import sections
+from gyre.config.sections import Config
+from gyre.errors import ConfigError
+
+
+def load(path: Path) -> Config:
+    """A TOML file → Config. Raises ConfigError."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    return parse(data, str(path))
+
+
+def parse(data: dict[str, Any], where: str) -> Config:
+    """Raises ConfigError for unknown fields, wrong types, values out of bounds, and settings that do not fit together."""
+    _refuse_unknown(data, Config, where, "")
+    try:
+        config = msgspec.convert(data, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    _check_together(config, where)
+    return config
+
+
+def fingerprint(config: Config) -> str:
+    """12 hexadecimal digits that change with any setting (C7)."""
+    return hashlib.sha256(msgspec.json.encode(config, order="sorted")).hexdigest()[:12]
+
+
+def store(config: Config, path: Path) -> None:
+    """Write the resolved configuration, every default spelled out."""
+    text = f"# Resolved configuration, fingerprint {fingerprint(config)}\n" + tomli_w.dumps(msgspec.to_builtins(config))
+    path.write_text(text)
+
+
+def load_resolved(path: Path) -> tuple[Config, str]:
+    """What a service reads at start: configuration and its fingerprint."""
+    config = load(path)
+    return config, fingerprint(config)
+
+
+@cache
+def field_docs(section: type) -> dict[str, str]:
+    """Field → the docstring under it."""
+    tree = ast.parse(inspect.getsource(sections))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == section.__name__)
+    docs = {}
+    for field, following in zip(body, [*body[1:], None], strict=True):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+        ):
+            docs[field.target.id] = str(following.value.value)
+    return docs
+
+
+def _refuse_unknown(data: Any, section: type, where: str, prefix: str) -> None:
+    if not isinstance(data, dict):
+        return
+    fields = {field.name: field.type for field in msgspec.structs.fields(section)}
+    for name, value in data.items():
+        path = f"{prefix}{name}"
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"did you mean `{prefix}{near[0]}`?" if near else f"known here: {', '.join(fields)}"
+            raise ConfigError(f"{where}: unknown setting `{path}`; {hint}")
+        inner = fields[name]
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            _refuse_unknown(value, inner, where, f"{path}.")
+        elif (
+            get_origin(inner) is list
+            and isinstance(get_args(inner)[0], type)
+            and issubclass(get_args(inner)[0], msgspec.Struct)
+        ):
+            for index, item in enumerate(value if isinstance(value, list) else []):
+                _refuse_unknown(item, get_args(inner)[0], where, f"{path}[{index}].")
+
+
+def _check_together(config: Config, where: str) -> None:
+    """Settings that are each right and do not fit each other."""
+    problems = []
+    tasks, rollout, scheduler = config.tasks, config.rollout, config.scheduler
+    if tasks.context_tokens_max > rollout.context_max:
+        problems.append(
+            f"tasks.context_tokens_max {tasks.context_tokens_max} is more than rollout.context_max {rollout.context_max}, "
+            "the longest context an engine serves"
+        )
+    law = scheduler.extra_depth_steps + (scheduler.steps_per_publish - 1) / 2
+    if config.trajproc.age_steps_max < law:
+        problems.append(
+            f"trajproc.age_steps_max {config.trajproc.age_steps_max} is below the mean staleness {law:g} that "
+            "scheduler.extra_depth_steps + (steps_per_publish − 1)/2 gives: most samples would be dropped"
+        )
+    if config.environments and tasks.environment not in {environment.name for environment in config.environments}:
+        names = ", ".join(environment.name for environment in config.environments)
+        problems.append(f"tasks.environment `{tasks.environment}` is none of the environments: {names}")
+    if not config.model.path and not config.model.recipe:
+        problems.append(
+            "neither model.path nor model.recipe is set: name a Hugging Face directory or a command that makes one"
+        )
+    if problems:
+        raise ConfigError(f"{where}: " + "; ".join(problems))

@@ -1,0 +1,107 @@
+"""What every service's `__main__` does: arguments, logging, signals, one asyncio run, an error that reads well.
+
+python -m services.scheduler --run runs/repair
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from gyre.bus import Bus
+from gyre.bus.access import seed_path
+from gyre.clock import Clock, SystemClock
+from gyre.config import Config
+from gyre.errors import GyreError
+from gyre.rpc.auth import ROLES, key_path, read_key
+from gyre.rpc.server import RpcServer
+from gyre.run_folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+EXIT_USER_ERROR = 2
+
+
+class Context:
+    """What a service is given: its run, configuration, clock, and ways to speak."""
+
+    def __init__(self, name: str, run: RunFolder, cell: int | None) -> None:
+        self.name = name
+        """Name of the process: `scheduler`, `cell-0`, `trainer-1` …"""
+        self.cell = cell
+        self.folder = run
+        self.config: Config
+        self.config, self.fingerprint = run.config()
+        self.run: str = self.config.run.name
+        self.clock: Clock = SystemClock()
+        self.stopping = asyncio.Event()
+        """Set by SIGTERM and SIGINT: finish what is in hand and return."""
+
+    async def bus(self, identity: str) -> Bus:
+        """Connect under one of gyre.bus.access.SPEAKS' identities."""
+        return await Bus.connect(
+            f"nats://{self.folder.endpoint('bus')}", self.run, identity, seed_path(self.folder.keys, identity)
+        )
+
+    def rpc_server(self, endpoint: str) -> RpcServer:
+        """A server on the named endpoint, with the run's keys and tracing."""
+        from gyre.telemetry import server_interceptors
+
+        return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), server_interceptors())
+
+    def rpc_keys(self) -> dict[str, str]:
+        return {role: read_key(self.folder.keys, role) for role in ROLES if key_path(self.folder.keys, role).exists()}
+
+    @property
+    def service_key(self) -> str:
+        return self.rpc_keys().get("service", "")
+
+
+def main(name: str, run: Callable[[Context], Awaitable[None]], with_cell: bool = False) -> None:
+    """Parse, set up, run until done or told to stop. Exit code 0 on a clean stop, 2 for user errors, 1 for defects."""
+    parser = argparse.ArgumentParser(prog=f"python -m services.{name}", description=run.__doc__)
+    parser.add_argument("--run", type=Path, required=True, help="folder of the run, made by `gyre up` or `gyre train`")
+    parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
+    if with_cell:
+        parser.add_argument("--cell", type=int, required=True, help="index of the cell; 0 is the core")
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        level=arguments.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    cell = getattr(arguments, "cell", None)
+    process = name if cell is None else f"{name}-{cell}"
+    try:
+        asyncio.run(_run(process, run, arguments.run, cell))
+    except GyreError as error:
+        log.error("%s", error)
+        print(f"{process}: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_USER_ERROR) from error
+
+
+async def _run(process: str, run: Callable[[Context], Awaitable[None]], folder: Path, cell: int | None) -> None:
+    from gyre.telemetry import setup, shutdown
+
+    context = Context(process, RunFolder(folder), cell)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, context.stopping.set)
+    setup(process, context.folder, context.config)
+    try:
+        await run(context)
+    finally:
+        shutdown()
+
+
+async def until_stopped(context: Context, *tasks: Awaitable[None]) -> None:
+    """Run `tasks` until the process is told to stop or one of them ends; an error in one is the error of all."""
+    running = [asyncio.ensure_future(task) for task in tasks]
+    stopping = asyncio.ensure_future(context.stopping.wait())
+    done, pending = await asyncio.wait([*running, stopping], return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    for task in done:
+        task.result()
