@@ -71,6 +71,11 @@ class _Call:
     new_logprobs: list[float] = field(default_factory=list)
     new_versions: list[int] = field(default_factory=list)
 
+    @property
+    def untouched(self) -> bool:
+        """Nothing was sampled here yet."""
+        return self.sampled == len(self.request.resume_output_ids)
+
 
 class Engine:
     """Continuous batching of a causal language model over `slots` contexts of at most `context_max` tokens.
@@ -298,6 +303,7 @@ class Engine:
         ).logits[0]  # fmt: skip
         for slot, at in decode:
             table.filled[slot] = at + 1
+            self._stats.prefill_computed_tokens += self._running[slot].untouched
         for slot, at, n in chunks:
             table.filled[slot] = at + n
             self._stats.prefill_computed_tokens += n
@@ -384,7 +390,7 @@ class Engine:
     def _set_version(self, version: int) -> None:
         untouched = np.zeros(self.slots, bool)
         for slot, call in self._running.items():
-            untouched[slot] = call.sampled == len(call.request.resume_output_ids)
+            untouched[slot] = call.untouched
         self._table.set_version(version, untouched)
         self._stats.version = version
 

@@ -46,7 +46,7 @@ def sample(
     if greedy.all():
         ids = logprobs.argmax(-1)
     else:
-        cumulative = logprobs.double().exp_().cumsum_(-1)
+        cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
         draws = torch.from_numpy(uniforms(seeds, positions)).to(logits.device)
         # right=True: the first token whose cumulative mass exceeds the draw, so never one of no mass
         ids = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)[:, 0]
@@ -57,7 +57,7 @@ def sample(
 
 def _restrict_to_nucleus(logprobs: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:
     """Log-probabilities renormalised over each row's likeliest tokens that reach its limit; −inf outside. [R, V], [R]."""
-    ordered, order = logprobs.sort(-1, descending=True, stable=True)
+    ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     mass = ordered.double().exp()
     outside = mass.cumsum(-1) - mass >= limits[:, None]
     dropped = torch.zeros_like(outside).scatter_(-1, order, outside)
