@@ -1,0 +1,197 @@
+"""Demonstrations of mixed quality for the warm start: people's logs, not an answer key.
+
+Every line holds one attempt on a training task, made by one of several demonstrators with the real tools:
+
+    careful      tests, reads the failing file, mends the fault, tests again, submits
+    persistent   the same, but the first edit is wrong; the tests show it and a second edit mends the fault
+    sloppy       finds the place, edits it wrongly, submits without testing
+    hasty        opens some file, changes something in it, submits
+    quitter      looks around and submits
+
+A policy that imitates them solves about a third of the tasks. What it needs to solve nearly all is in there too: which
+habits lead to success is what reinforcement learning has to find out.
+
+`python -m examples.repair.demonstrations --out FILE --count N --seed N`
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from random import Random
+
+from examples.repair.environment import RepairEnvironment, tasks
+from examples.repair.functions import MODULES, NAMES
+from examples.repair.packages import TEST_FILE, Package, make_package
+from examples.repair.sandbox import Sandbox
+from gyre.env import Task, ToolCall
+
+GLANCE_SHARE = 0.15
+"""How often a demonstrator lists the files first though the tests name the place."""
+
+WRONG = {
+    "comparison": ("<", ">", "<=", ">=", "==", "!="),
+    "operator": ("+", "-", "*", "//", "%", "+=", "-="),
+    "constant": ("0", "1", "-1", "2", "3", "7", "12", "60"),
+}
+"""What a careless repairer may write instead, by the kind of fault."""
+
+
+class Attempt:
+    """One demonstrator's work on one task, with the real environment answering."""
+
+    def __init__(self, task: Task, sandbox: Sandbox, rng: Random) -> None:
+        self.package: Package = make_package(task.seed)
+        self.rng = rng
+        self.environment = RepairEnvironment(task, sandbox)
+        self.messages = self.environment.reset()
+
+    def call(self, name: str, **arguments: object) -> str:
+        """Make a tool call; returns what the tool said."""
+        call_id = f"call_{len(self.messages)}"
+        function = {"name": name, "arguments": arguments}
+        self.messages.append({
+            "role": "assistant", "content": "", "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+        })  # fmt: skip
+        result = self.environment.step(ToolCall(call_id=call_id, name=name, arguments=arguments))
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": result.content})
+        return result.content
+
+    def look(self) -> None:
+        """Find the failing file and read it."""
+        self.call("run_tests")
+        if self.rng.random() < GLANCE_SHARE:
+            self.call("list_files")
+        self.call("read_file", path=self.package.fault_path)
+
+    def mend(self, old: str | None = None) -> None:
+        package = self.package
+        self.call(
+            "replace", path=package.fault_path, line=package.fault_line, old=old or package.wrong, new=package.right
+        )
+
+    def botch(self) -> str:
+        """Edit the faulty line wrongly; returns what was written in place of the fault."""
+        package = self.package
+        new = self.rng.choice([w for w in self._wrong_forms() if w not in (package.right, package.wrong)])
+        self.call("replace", path=package.fault_path, line=package.fault_line, old=package.wrong, new=new)
+        return new
+
+    def meddle(self, path: str) -> None:
+        """Change something that was right in `path`."""
+        lines = self.package.files[path].split("\n")
+        edits = [
+            (number, fault.right, fault.wrong)
+            for number, line in enumerate(lines, 1)
+            for function in MODULES[path.removesuffix(".py")]
+            for fault in function.faults
+            if "{" not in fault.right + fault.wrong and f" {fault.right}" in line and "def" not in line
+        ]
+        if not edits:
+            edits = [(1, "def", "return")]
+        number, old, new = self.rng.choice(edits)
+        self.call("replace", path=path, line=number, old=old, new=new)
+
+    def _wrong_forms(self) -> tuple[str, ...]:
+        package = self.package
+        if package.kind in WRONG:
+            return WRONG[package.kind]
+        if package.kind == "import":
+            return ("os", "sys", "re")
+        names = {choice for choices in NAMES.values() for choice in choices}
+        line = package.files[package.fault_path].split("\n")[package.fault_line - 1]
+        present = sorted(n for n in names if n in line.split()) or ["x"]
+        return (f"return {present[0]}", "not " + package.wrong, "low", "x")
+
+
+def careful(attempt: Attempt) -> None:
+    attempt.look()
+    attempt.mend()
+    attempt.call("run_tests")
+    attempt.call("submit")
+
+
+def persistent(attempt: Attempt) -> None:
+    attempt.look()
+    written = attempt.botch()
+    if attempt.call("run_tests") != "OK":
+        attempt.mend(old=written)
+        attempt.call("run_tests")
+    attempt.call("submit")
+
+
+def sloppy(attempt: Attempt) -> None:
+    attempt.look()
+    attempt.botch() if attempt.rng.random() < 0.5 else attempt.meddle(attempt.package.fault_path)
+    attempt.call("submit")
+
+
+def hasty(attempt: Attempt) -> None:
+    attempt.call("list_files")
+    path = attempt.rng.choice(sorted(set(attempt.package.files) - {TEST_FILE}))
+    attempt.call("read_file", path=path)
+    if path == attempt.package.fault_path and attempt.rng.random() < 0.3:
+        attempt.mend()
+    else:
+        attempt.meddle(path)
+    attempt.call("submit")
+
+
+def quitter(attempt: Attempt) -> None:
+    attempt.call("run_tests")
+    if attempt.rng.random() < 0.7:
+        attempt.call("read_file", path=attempt.package.fault_path)
+    attempt.call("submit")
+
+
+Demonstrator = Callable[[Attempt], None]
+MIXTURE: tuple[tuple[Demonstrator, float], ...] = (
+    (careful, 0.34), (persistent, 0.14), (sloppy, 0.22), (hasty, 0.20), (quitter, 0.10),
+)  # fmt: skip
+"""Demonstrator → share of the attempts."""
+
+
+def demonstrations(count: int, seed: int, mixture: tuple[tuple[Demonstrator, float], ...] = MIXTURE) -> Iterator[dict]:
+    """`count` attempts on different training tasks: {"messages", "tools", "demonstrator", "outcome"}."""
+    rng = Random(f"repair-demonstrations/{seed}")
+    kinds, shares = zip(*mixture, strict=True)
+    sandbox = Sandbox()
+    try:
+        for task in tasks("train", count, seed):
+            attempt = Attempt(task, sandbox, rng)
+            demonstrator = rng.choices(kinds, shares)[0]
+            demonstrator(attempt)
+            outcome = attempt.environment.score().outcome
+            attempt.environment.close()
+            yield {
+                "messages": attempt.messages, "tools": attempt.environment.tools(),
+                "demonstrator": demonstrator.__name__, "outcome": outcome,
+            }  # fmt: skip
+    finally:
+        sandbox.close()
+
+
+def write(out: str, count: int, seed: int) -> dict[str, float]:
+    """Write the demonstrations as JSON lines, whole or not at all; returns the success rate of each demonstrator."""
+    outcomes: dict[str, list[float]] = {}
+    temporary = f"{out}.part"
+    with open(temporary, "w") as file:
+        for row in demonstrations(count, seed):
+            outcomes.setdefault(row["demonstrator"], []).append(row["outcome"])
+            file.write(json.dumps(row) + "\n")
+    os.replace(temporary, out)
+    return {name: sum(values) / len(values) for name, values in sorted(outcomes.items())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    for name, rate in write(options.out, options.count, options.seed).items():
+        print(f"{name:12} solved {rate:.0%}")
+
+
+if __name__ == "__main__":
+    main()

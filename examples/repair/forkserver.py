@@ -1,0 +1,220 @@
+"""The process that test runs are forked from (started by sandbox.py as a script; standard library only).
+
+    sandbox ──connect──▶ server ──fork──▶ warden ──fork──▶ child: new session, own user, limits, runs the tests
+            ◀────────────── one JSON report ──┘ ◀─ results pipe, output pipe ─┘
+
+Starting Python and importing unittest takes some 60 ms; a fork of this small preloaded process takes two or three. The
+server only accepts and forks, so it stays single-threaded and cannot be blocked by a test. The warden writes the files
+to a fresh directory, enforces wall clock and output, kills whatever the child left behind, and removes the directory.
+
+The child reports through a pipe of its own, so a test module that exits early with status 0 has not passed. Code that
+runs inside the child could still forge a report: the sandbox bounds damage, and is no proof against a test suite that
+is written to lie. The caller therefore compares the test file's digest.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+import unittest
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+UID_FIRST = 2_000_000
+"""With root's rights each run gets a user of its own (this + the warden's pid), so limits on processes hold for it."""
+RESULTS_MAX_BYTES = 65_536
+MESSAGE_MAX_CHARS = 200
+PRELOADED = ("calendar", "collections", "datetime", "functools", "itertools", "json", "math", "operator", "string")
+"""Modules a package may import: loaded before the forks, since the run's own user may not be able to read the library."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Results(unittest.TestResult):
+    """Collects [test id, passed, message] of each test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list] = []
+
+    def addSuccess(self, test) -> None:
+        self.rows.append([test.id(), True, ""])
+
+    def addFailure(self, test, err) -> None:
+        self._failed(test, err)
+
+    def addError(self, test, err) -> None:
+        self._failed(test, err)
+
+    def _failed(self, test, err) -> None:
+        name = "" if err[0] is AssertionError else err[0].__name__ + ": "
+        self.rows.append([test.id(), False, (name + str(err[1])).split("\n")[0][:MESSAGE_MAX_CHARS]])
+
+
+def _run_tests(module: str) -> dict:
+    tree = os.getcwd()
+    sys.path.insert(0, tree)
+    results = _Results()
+    try:
+        suite = unittest.defaultTestLoader.loadTestsFromModule(__import__(module))
+    except BaseException as error:
+        return {"imported": False, "rows": [], "error": _where(error, tree)}
+    suite.run(results)
+    return {"imported": True, "rows": results.rows, "error": ""}
+
+
+def _where(error: BaseException, tree: str) -> str:
+    """`file:line: Error: message` with the innermost place inside the tree."""
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{os.path.basename(error.filename)}:{error.lineno}"
+    else:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(tree)]
+        place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
+    return f"{place}: {type(error).__name__}: {error}"[:MESSAGE_MAX_CHARS]
+
+
+def _child(request: dict, results_fd: int, output_fd: int) -> None:
+    """Never returns. Limits first, then the untrusted code."""
+    try:
+        os.setsid()
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(output_fd, 1)
+        os.dup2(output_fd, 2)
+        os.dup2(results_fd, 3)
+        os.closerange(4, 256)
+        limits = request["limits"]
+        for name, value in (
+            (resource.RLIMIT_CPU, limits["cpu_s"]),
+            (resource.RLIMIT_AS, limits["memory_bytes"]),
+            (resource.RLIMIT_FSIZE, limits["file_bytes"]),
+            (resource.RLIMIT_NOFILE, 64),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            resource.setrlimit(name, (value, value))
+        if os.geteuid() == 0:
+            uid = UID_FIRST + os.getppid()
+            resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"], limits["processes"]))
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        report = _run_tests(request["module"])
+        sys.stdout.flush()
+        os.write(3, json.dumps(report).encode())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _watch(child: int, results_fd: int, output_fd: int, limits: dict) -> tuple[str, bytes, bytes]:
+    """(how it ended, results, output): reads both pipes until the child has closed them or broke a limit."""
+    deadline_s = time.monotonic() + limits["wall_s"]
+    kept = {results_fd: b"", output_fd: b""}
+    most = {results_fd: RESULTS_MAX_BYTES, output_fd: limits["output_bytes"]}
+    waiting = set(kept)
+    child_fd = os.pidfd_open(child)
+    while waiting:
+        left_s = deadline_s - time.monotonic()
+        ready = select.select([*waiting, child_fd], [], [], max(0.0, left_s))[0] if left_s > 0 else []
+        if not ready:
+            return "timeout", kept[results_fd], kept[output_fd]
+        for fd in ready:
+            if fd == child_fd:
+                continue
+            data = os.read(fd, 65_536)
+            kept[fd] += data
+            if not data:
+                waiting.discard(fd)
+            if len(kept[fd]) > most[fd]:
+                return "output", kept[results_fd], kept[output_fd][: most[output_fd]]
+        if ready == [child_fd]:  # ended, and nothing is left in the pipes; others that hold them open do not matter
+            break
+    return "ended", kept[results_fd], kept[output_fd]
+
+
+def _kill_all(child: int) -> None:
+    """Kill the child's group and then everything else that came down to the warden as its reaper."""
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    while True:
+        with open(f"/proc/self/task/{os.getpid()}/children") as children:
+            pids = [int(pid) for pid in children.read().split()]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _warden(connection: socket.socket) -> None:
+    """One test run: read the request, run it, send the report."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with connection.makefile("rb") as lines:
+        request = json.loads(lines.readline())
+    tree = tempfile.mkdtemp(prefix="run-", dir=request["scratch"])
+    try:
+        for path, text in request["files"].items():
+            with open(os.path.join(tree, path), "w") as file:
+                file.write(text)
+        os.chmod(tree, 0o755 if os.geteuid() == 0 else 0o700)
+        os.chdir(tree)
+        results_read, results_write = os.pipe()
+        output_read, output_write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _child(request, results_write, output_write)
+        os.close(results_write)
+        os.close(output_write)
+        how, results, output = _watch(child, results_read, output_read, request["limits"])
+        _kill_all(child)
+    finally:
+        os.chdir("/")
+        shutil.rmtree(tree, ignore_errors=True)
+    report = {"how": how, "results": results.decode(errors="replace"), "output": output.decode(errors="replace")}
+    connection.sendall(json.dumps(report).encode())
+
+
+def main() -> None:
+    address = sys.argv[1]
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # wardens are reaped by the kernel
+    sys.dont_write_bytecode = True
+    for name in PRELOADED:
+        __import__(name)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(address)
+    server.listen(256)
+    print("ready", flush=True)
+    gc.freeze()
+    while True:
+        connection, _ = server.accept()
+        if os.fork() == 0:
+            try:
+                server.close()
+                _warden(connection)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        connection.close()
+
+
+if __name__ == "__main__":
+    main()
