@@ -28,6 +28,7 @@ from services.rollout.engine.requests import (
     FinishReason,
     GenerateRequest,
     SamplingParams,
+    UnknownToken,
     WeightsRefused,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "FinishReason",
     "GenerateRequest",
     "SamplingParams",
+    "UnknownToken",
     "WeightsRefused",
 ]
 

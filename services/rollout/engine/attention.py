@@ -40,7 +40,7 @@ class PromptChunk:
     slot: int
     position: int
     mask: torch.Tensor | None
-    """[rows, keys] bool, True = attend; None for a chunk at position 0, which is plainly causal."""
+    """[rows, keys] additive; None for a chunk at position 0, which is plainly causal."""
 
 
 class KvStore:
@@ -72,7 +72,7 @@ class KvStore:
         for slot, position, tokens in chunks:
             mask = None
             if position:
-                mask = self._at[: position + tokens] <= self._at[position : position + tokens, None]
+                mask = self._mask((tokens, position + tokens), self._at[position : position + tokens, None])
             self.chunks.append(PromptChunk(at, at + tokens, slot, position, mask))
             at += tokens
 
@@ -81,10 +81,13 @@ class KvStore:
         keys = max(position for _, position in decode[start:stop]) + 1
         mask = None
         if any(position + 1 < keys for _, position in decode[start:stop]):
-            dtype = self.keys[0].dtype
-            mask = torch.zeros((stop - start, 1, 1, keys), dtype=dtype, device=last.device)
-            mask.masked_fill_(self._at[:keys] > last[:, None, None, None], float("-inf"))
+            mask = self._mask((stop - start, 1, 1, keys), last[:, None, None, None])
         return DecodeRun(start, stop, decode[start][0], keys, mask)
+
+    def _mask(self, shape: tuple[int, ...], last: torch.Tensor) -> torch.Tensor:
+        """0 for keys up to `last`, −inf after. Additive, since SDPA would turn booleans into this anew in each layer."""
+        mask = torch.zeros(shape, dtype=self.keys[0].dtype, device=last.device)
+        return mask.masked_fill_(self._at[: shape[-1]] > last, float("-inf"))
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_args: object, **_kwargs: object

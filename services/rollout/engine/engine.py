@@ -15,12 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+from gyre.errors import ConfigError
 from services.rollout.engine.attention import ATTENTION_NAME, KvStore
 from services.rollout.engine.requests import (
     CallExists,
@@ -31,6 +32,7 @@ from services.rollout.engine.requests import (
     FinishReason,
     GenerateRequest,
     OnTokens,
+    UnknownToken,
 )
 from services.rollout.engine.sampling import sample
 from services.rollout.engine.slots import SlotTable
@@ -62,6 +64,8 @@ class EngineStats:
 @dataclass(slots=True, eq=False)
 class _Call:
     request: GenerateRequest
+    prefix: np.ndarray
+    """[prompt and resumed tokens] int64"""
     on_tokens: OnTokens
     submitted_s: float
     slot: int = -1
@@ -98,6 +102,10 @@ class Engine:
         kinds = set(getattr(self._model.config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
             raise NotImplementedError(f"{model_dir}: only full attention is implemented, not {sorted(kinds)}")
+        positions = getattr(self._model.config, "max_position_embeddings", context_max)
+        if context_max > positions:
+            raise ConfigError(f"context_max {context_max}, but the model has {positions} positions")
+        self._vocab_size = self._model.get_input_embeddings().num_embeddings
         self._targets = WeightTargets(self._model)
         self._table = SlotTable(slots, context_max, version)
         self._store: KvStore | None = self._new_store()
@@ -119,13 +127,17 @@ class Engine:
     # -- callers' side
 
     def submit(self, request: GenerateRequest, on_tokens: OnTokens) -> None:
-        """Queue a call. Raises EmptyPrompt, ContextTooLong, CallExists, EngineUnavailable; later failures are chunks."""
-        prefix_tokens = len(request.prompt_ids) + len(request.resume_output_ids)
+        """Queue a call. Raises EmptyPrompt, ContextTooLong, UnknownToken, CallExists, EngineUnavailable; what fails later
+        is told by the last chunk."""
+        prefix = np.array([*request.prompt_ids, *request.resume_output_ids], np.int64)
         if not request.prompt_ids:
             raise EmptyPrompt(request.call_id)
-        if prefix_tokens > self.context_max - 1:
-            raise ContextTooLong(prefix_tokens, self.context_max)
-        call = _Call(request, on_tokens, self._monotonic_s(), sampled=len(request.resume_output_ids))
+        if len(prefix) > self.context_max - 1:
+            raise ContextTooLong(len(prefix), self.context_max)
+        if prefix.min() < 0 or prefix.max() >= self._vocab_size:
+            # in a batch, one such id would fail the forward of every other call
+            raise UnknownToken(f"token ids {prefix.min()} to {prefix.max()}, vocabulary {self._vocab_size}")
+        call = _Call(request, prefix, on_tokens, self._monotonic_s(), sampled=len(request.resume_output_ids))
         with self._lock:
             if self._closed or not self._stats.loaded:
                 raise EngineUnavailable("closed" if self._closed else "weights are unloaded")
@@ -200,7 +212,7 @@ class Engine:
         with self._lock:
             now_s = self._monotonic_s()
             waiting = [call.submitted_s for call in self._calls.values() if call.slot < 0]
-            stats = EngineStats(**asdict(self._stats))
+            stats = replace(self._stats, finished=dict(self._stats.finished))
             stats.running, stats.waiting = len(self._calls) - len(waiting), len(waiting)
         stats.oldest_wait_s = now_s - min(waiting, default=now_s)
         stats.idle_share = self._idle_s / max(now_s - self._start_s, 1e-9)
@@ -264,13 +276,10 @@ class Engine:
             self._waiting.append(call)
 
     def _admit(self) -> None:
-        while self._waiting:
-            request = self._waiting[0].request
-            slot = self._table.acquire(request.session_key, np.array(request.prompt_ids + request.resume_output_ids))
-            if slot is None:
-                return
+        while self._waiting and len(self._running) < self.slots:
             call = self._waiting.popleft()
-            call.slot = slot
+            request = call.request
+            call.slot = slot = self._table.acquire(request.session_key, call.prefix)
             self._running[slot] = call
             self._stats.prefill_reused_tokens += int(self._table.filled[slot])
             self._temperatures[slot], self._top_ps[slot] = request.params.temperature, request.params.top_p
@@ -378,7 +387,7 @@ class Engine:
             self._waiting.remove(call)
         with self._lock:
             del self._calls[call.request.call_id]
-        self._stats.finished[reason] = self._stats.finished.get(reason, 0) + 1
+            self._stats.finished[reason] = self._stats.finished.get(reason, 0) + 1
         self._deliver(call, reason, detail)
 
     def _finish_all(self, reason: FinishReason, detail: str = "") -> int:

@@ -37,6 +37,12 @@ class EmptyPrompt(InvalidInput):
     code = "empty_prompt"
 
 
+class UnknownToken(InvalidInput):
+    """A token id outside the model's vocabulary."""
+
+    code = "unknown_token"
+
+
 class CallExists(Conflict):
     """A call of this id is running or waiting."""
 

@@ -50,9 +50,13 @@ def sample(
         draws = torch.from_numpy(uniforms(seeds, positions)).to(logits.device)
         # right=True: the first token whose cumulative mass exceeds the draw, so never one of no mass
         ids = torch.searchsorted(cumulative, draws[:, None] * cumulative[:, -1:], right=True)[:, 0]
+        ids = ids.clamp_(max=logits.shape[-1] - 1)  # reached only with NaN, which is told below
         if greedy.any():
             ids = torch.where(torch.from_numpy(greedy).to(ids.device), logprobs.argmax(-1), ids)
-    return ids, logprobs.gather(-1, ids[:, None])[:, 0]
+    chosen = logprobs.gather(-1, ids[:, None])[:, 0]
+    if not torch.isfinite(chosen).all():
+        raise FloatingPointError("the model's logits are not finite")
+    return ids, chosen
 
 
 def _restrict_to_nucleus(logprobs: torch.Tensor, limits: torch.Tensor) -> torch.Tensor:

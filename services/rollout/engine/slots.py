@@ -45,11 +45,9 @@ class SlotTable:
         self._used = np.zeros(slots, np.int64)
         self._tick = 0
 
-    def acquire(self, session_key: str, prefix: np.ndarray) -> int | None:
-        """The slot for a new call of `prefix`, with what it already holds of it marked as filled; None: all are running."""
+    def acquire(self, session_key: str, prefix: np.ndarray) -> int:
+        """A slot for a new call of `prefix`, with what it already holds of it marked as filled. One must be idle."""
         idle = np.flatnonzero(~self.running)
-        if not len(idle):
-            return None
         own = [s for s in idle if self.sessions[s] == session_key and self._reusable(s)]
         slot = max(own, key=lambda s: self._held(s, prefix), default=None)
         if slot is None or self._held(slot, prefix) < FORK_SHARE * self.filled[slot]:

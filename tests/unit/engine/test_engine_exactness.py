@@ -7,7 +7,7 @@ import pytest
 import torch
 from engine_helpers import VOCAB, reference_logprobs, start
 
-from services.rollout.engine import ContextTooLong, EmptyPrompt, FinishReason
+from services.rollout.engine import ContextTooLong, EmptyPrompt, FinishReason, UnknownToken
 from services.rollout.engine.sampling import sample, uniforms
 
 LOGPROB_TOLERANCE = 1e-4
@@ -196,6 +196,9 @@ def test_prompts_without_room_or_tokens_are_refused_by_name(make_engine):
     assert (refused.value.prefix_tokens, refused.value.context_max) == (32, 32)
     with pytest.raises(EmptyPrompt):
         start(engine, "b", [])
+    for unknown in (-1, VOCAB):
+        with pytest.raises(UnknownToken):
+            start(engine, "u", [1, unknown])
     # 31 tokens leave room for exactly one
     fits = start(engine, "c", prompt_of(31), max_tokens=9).wait()
     assert (len(fits.ids), fits.finish) == (1, FinishReason.LENGTH)

@@ -1,13 +1,24 @@
 """Weights in flight, abort, drain, unload, fairness, failures."""
 
+import hashlib
 import random
+import threading
 
 import pytest
 import torch
-from engine_helpers import VOCAB, reference_logprobs, start
+from engine_helpers import SIZES, VOCAB, reference_logprobs, start
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Qwen3Config
 
-from services.rollout.engine import CallExists, EngineUnavailable, FinishReason, GenerateRequest, WeightsRefused
+from services.rollout.engine import (
+    CallExists,
+    Engine,
+    EngineUnavailable,
+    FinishReason,
+    GenerateRequest,
+    SamplingParams,
+    WeightsRefused,
+)
 
 PROMPT = [random.Random(0).randrange(VOCAB) for _ in range(30)]
 
@@ -17,8 +28,6 @@ def weights_of(model_dir: str) -> dict[str, torch.Tensor]:
 
 
 def sha256_of(path: str) -> str:
-    import hashlib
-
     return hashlib.sha256(open(path, "rb").read()).hexdigest()
 
 
@@ -165,18 +174,27 @@ def test_unload_frees_and_load_serves_the_new_version(make_engine, model_dirs, p
     assert set(again.joined("versions")) == {5}
 
 
-def test_many_sessions_on_few_slots_all_finish_in_the_order_they_came(make_engine):
-    """Field case ThunderAgent#46: with one slot and equal calls, order of ending is order of arrival."""
-    engine = make_engine(slots=1)
-    order: list[str] = []
-    calls = []
+@pytest.mark.parametrize("slots", [1, 4])
+def test_many_calls_on_few_slots_are_admitted_in_the_order_they_came(make_engine, slots):
+    """Field case ThunderAgent#46: calls of equal length end in order of arrival, up to those that share a step."""
+    engine = make_engine(slots=slots)
+    ended: list[int] = []
+    last = threading.Event()
+
+    def listener(i):
+        def on_tokens(chunk):
+            if chunk.finish_reason:
+                ended.append(i)
+                if len(ended) == 40:
+                    last.set()
+
+        return on_tokens
+
     for i in range(40):
-        call = start(engine, str(i), PROMPT[: 3 + i % 7], max_tokens=3, seed=i)
-        calls.append(call)
-    for i, call in enumerate(calls):
-        call.wait()
-        order.append(str(i))
-        assert not any(later.done.is_set() and not calls[i].done.is_set() for later in calls[i:])
+        params = SamplingParams(max_tokens=3, seed=i)
+        engine.submit(GenerateRequest(str(i), str(i % 5), PROMPT[: 3 + i % 7], params, chunk_tokens=9), listener(i))
+    assert last.wait(30)
+    assert all(abs(place - i) < slots for place, i in enumerate(ended))
     stats = engine.stats()
     assert stats.finished == {"length": 40}
     assert (stats.running, stats.waiting, stats.generated_tokens) == (0, 0, 120)
@@ -245,11 +263,6 @@ def test_resuming_what_was_already_complete_ends_at_once(make_engine):
 
 def test_models_with_other_than_full_attention_are_refused(model_dirs, tmp_path):
     """B8's rule: silently wrong is not an option."""
-    from engine_helpers import SIZES
-    from transformers import AutoModelForCausalLM, Qwen3Config
-
-    from services.rollout.engine import Engine
-
     config = Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=0)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(NotImplementedError, match="full attention"):
