@@ -1,8 +1,8 @@
 """One JetStream consumer, read by pull requests that the server answers as messages arrive.
 
 nats-py's `fetch(n)` waits for n messages or its time-out, which costs either latency or round trips. Here one inbox stays
-subscribed, and a request for up to `batch` messages is renewed when it is used up or has expired, so a message is seen as soon as the server has it. A
-consumer that the server no longer knows (restart, inactivity) is an error the caller answers by making it anew.
+subscribed, and a request for up to `batch` messages is renewed when it is used up or has expired, so a message is seen as soon as the server
+has it. A consumer that the server no longer knows (restart, inactivity) is an error the caller answers by making it anew.
 """
 
 import asyncio
@@ -19,6 +19,9 @@ EXPIRES_S = 5.0
 GRACE_S = 2.0
 """Added to EXPIRES_S before silence counts as a lost consumer."""
 
+RECONNECT_CHECK_S = 0.5
+"""How often a silent reader looks whether the connection was made anew, which loses the request (and mostly the consumer)."""
+
 _RENEW = {"404", "408"}
 """No messages; request expired: ask again."""
 
@@ -34,6 +37,7 @@ class Pull:
         self._asked_until_s = 0.0
         self._subscription = None
         self._inbox = ""
+        self._connection = self._reconnects()
 
     async def open(self) -> None:
         self._inbox = self._client.new_inbox()
@@ -50,14 +54,21 @@ class Pull:
         deadline_s = None if wait_s is None else loop.time() + wait_s
         while True:
             await self._ask(loop.time)
-            limit_s = self._asked_until_s + GRACE_S
-            until_s = limit_s if deadline_s is None else min(limit_s, deadline_s)
+            until_s = (
+                loop.time() + RECONNECT_CHECK_S
+                if deadline_s is None
+                else min(loop.time() + RECONNECT_CHECK_S, deadline_s)
+            )
             try:
                 message = await self._subscription.next_msg(timeout=max(until_s - loop.time(), 0.001))
             except TimeoutError:
+                if self._reconnects() != self._connection:
+                    raise Unavailable(f"{self._subject}: the connection was made anew") from None
+                if loop.time() >= self._asked_until_s + GRACE_S:
+                    raise Unavailable(f"no answer from {self._subject} for {EXPIRES_S + GRACE_S:g} s") from None
                 if deadline_s is not None and loop.time() >= deadline_s:
                     return None
-                raise Unavailable(f"no answer from {self._subject} for {EXPIRES_S + GRACE_S:g} s") from None
+                continue
             status = (message.headers or {}).get("Status") if not message.data else None
             if status is None:
                 self._left -= 1
@@ -65,6 +76,9 @@ class Pull:
             self._left = 0
             if status not in _RENEW:
                 raise Unavailable(f"{self._subject}: {status} {(message.headers or {}).get('Description', '')}")
+
+    def _reconnects(self) -> int:
+        return self._client.stats["reconnects"]
 
     async def _ask(self, time_s: Callable[[], float]) -> None:
         if self._left > 0 and time_s() < self._asked_until_s + GRACE_S:

@@ -233,9 +233,9 @@ class Config(_Section):
     run: RunConfig = RunConfig()
     """What is run."""
     model: ModelConfig = ModelConfig()
-    """The policy."""
+    """The policy to be trained."""
     network: NetworkConfig = NetworkConfig()
-    """Addresses."""
+    """Where services listen."""
     scheduler: SchedulerConfig = SchedulerConfig()
     """Dispatch and cells."""
     rollout: RolloutConfig = RolloutConfig()
@@ -247,7 +247,7 @@ class Config(_Section):
     ledger: LedgerConfig = LedgerConfig()
     """Books and traces."""
     tasks: TaskConfig = TaskConfig()
-    """Tasks."""
+    """Where tasks come from, and their limits."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Held-out success."""
     environments: list[EnvironmentConfig] = []

@@ -1,0 +1,126 @@
+"""The bus on a real nats-server: order, durability through kill -9, leases, least privilege."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from gyre import records as r
+from gyre.bus import work
+from gyre.errors import InvalidInput, Unavailable
+from tests.support import TestRun
+
+
+def opened(step: int) -> r.StepOpened:
+    return r.StepOpened(step=step, burst=0, at_s=time.time())
+
+
+def dispatched(execution: str) -> r.TaskDispatched:
+    limits = r.Limits(wall_s=1, turns_max=1, context_tokens_max=1, output_tokens_max=1)
+    task = r.TaskSpec(task_id="t", task_type="x", environment="e", seed=1, limits=limits)
+    return r.TaskDispatched(
+        execution_id=execution, group_id="g000001", member=0, task=task, tier="all", policy_version=0, seed=1
+    )
+
+
+async def until(condition, wait_s: float = 15.0) -> None:
+    deadline = time.monotonic() + wait_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        await asyncio.sleep(0.02)
+
+
+async def test_a_follower_sees_every_fact_once_in_order_through_a_killed_server(tmp_path):
+    """E: NATS killed and restarted: publishers wait, followers go on, nothing is lost or repeated."""
+    async with TestRun(tmp_path) as run:
+        trainer, operator = await run.bus("trainer"), await run.bus("operator")
+        seen: list[int] = []
+
+        async def follow() -> None:
+            async for fact, _ in operator.follow([r.StepOpened]):
+                seen.append(fact.step)
+
+        following = asyncio.create_task(follow())
+        for step in range(3):
+            await trainer.publish(opened(step))
+        await until(lambda: len(seen) == 3)
+        os.kill(run.nats.process.pid, signal.SIGKILL)
+        await run.nats.process.wait()
+        publishing = asyncio.create_task(trainer.publish(opened(3)))
+        await asyncio.sleep(0.3)
+        await run.nats.start()
+        await publishing
+        await trainer.publish(opened(3))
+        await trainer.publish(opened(4))
+        await until(lambda: 4 in seen)
+        following.cancel()
+        assert seen == [0, 1, 2, 3, 4]
+
+
+async def test_unacknowledged_work_comes_again_with_a_higher_delivery_count(tmp_path):
+    """C2: the lease. Silent for ack_wait → the next attempt; in_progress keeps it."""
+    async with TestRun(tmp_path) as run:
+        scheduler, gateway = await run.bus("scheduler"), await run.bus("gateway")
+        await scheduler.publish(dispatched("g000001-e0"))
+        queue = work.tasks(gateway, ack_wait_s=1.0, max_ack_pending=10, max_deliver=5)
+        first = await queue.next(5)
+        assert first.record.execution_id == "g000001-e0" and first.deliveries == 1
+        for _ in range(4):
+            await asyncio.sleep(0.5)
+            await first.in_progress()
+        assert await queue.next(0.2) is None, "a lease that is kept alive is given to nobody else"
+        second = await queue.next(5)
+        assert second.deliveries == 2
+        await second.ack_confirmed()
+        assert await queue.next(1.5) is None
+
+
+async def test_a_service_may_speak_only_its_own_subjects(tmp_path):
+    """E (security): least privilege on the bus."""
+    async with TestRun(tmp_path) as run:
+        trainer = await run.bus("trainer")
+        with pytest.raises(Unavailable):
+            await trainer.publish(r.RunStarted(steps=1, fingerprint="", at_s=0.0), deadline_s=0.5)
+        await trainer.publish(opened(0), deadline_s=5)
+
+
+async def test_a_durable_reader_gets_again_what_it_did_not_acknowledge(tmp_path):
+    """C6: a fact is acknowledged when it is in the ledger, not before."""
+    async with TestRun(tmp_path) as run:
+        trainer, ledger = await run.bus("trainer"), await run.bus("ledger")
+        for step in range(3):
+            await trainer.publish(opened(step))
+        async for delivery in ledger.durable("ledger", [r.StepOpened], ack_wait_s=1.0):
+            if delivery.record.step == 2:
+                break
+            await delivery.ack_confirmed()
+        again = []
+        async for delivery in ledger.durable("ledger", [r.StepOpened], ack_wait_s=1.0):
+            again.append(delivery.record.step)
+            await delivery.ack_confirmed()
+            break
+        assert again == [2]
+
+
+async def test_poison_is_set_aside_with_its_reason_and_the_rest_goes_on(tmp_path):
+    """E: a message that cannot be understood blocks nobody."""
+    async with TestRun(tmp_path) as run:
+        trainer, operator = await run.bus("trainer"), await run.bus("operator")
+        await trainer.js.publish("gyre.v1.t.step.opened.0", b"rubbish")
+        await trainer.publish(opened(1))
+        reader = await run.bus("ledger")
+        async for delivery in reader.durable("ledger", [r.StepOpened]):
+            assert delivery.record.step == 1
+            break
+        dead = await operator.js.get_last_msg("GYRE_DEAD", "gyre.v1.t.dead.ledger")
+        assert dead.data == b"rubbish" and "not a record" in dead.headers["Gyre-Reason"]
+
+
+async def test_what_the_bus_cannot_take_is_an_error_at_once(tmp_path):
+    """E: larger than the server's limit → the blob store, said in the error."""
+    async with TestRun(tmp_path) as run:
+        gateway = await run.bus("gateway")
+        with pytest.raises(InvalidInput, match="blob store"):
+            await gateway.publish(r.AlarmRaised(kind="big", message="x" * 1_100_000, service="t", at_s=0.0))

@@ -1,0 +1,82 @@
+"""Configuration: typed, documented, refused where wrong, with the nearest thing that would be right."""
+
+import msgspec
+import pytest
+
+from gyre.config import Config, field_docs, fingerprint, load, sections, store
+from gyre.config.load import parse
+from gyre.errors import ConfigError
+
+MODEL = {"model": {"path": "m"}}
+
+
+def _sections() -> list[type]:
+    return [kind for kind in vars(sections).values() if isinstance(kind, type) and issubclass(kind, sections._Section)][
+        1:
+    ]
+
+
+@pytest.mark.parametrize("section", _sections(), ids=lambda section: section.__name__)
+def test_every_field_is_documented(section):
+    """E: a docstring under each field."""
+    undocumented = [
+        field.name for field in msgspec.structs.fields(section) if len(field_docs(section).get(field.name, "")) < 8
+    ]
+    assert not undocumented
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"scheduler": {"cels": 2}}, "did you mean `scheduler.cells`"),
+        ({"sheduler": {}}, "did you mean `scheduler`"),
+        ({"scheduler": {"tiers": [{"nam": "x"}]}}, r"scheduler\.tiers\[0\]\.nam.*did you mean"),
+        ({"scheduler": {"zzz": 1}}, "known here: mode, cells"),
+        ({"run": {"steps": 0}}, "steps"),
+        ({"run": {"steps": "many"}}, "int"),
+        ({"trajproc": {"failed_share_max": 1.5}}, "1.0"),
+        ({"run": {"name": "a.b"}}, "name"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_what_would_be_right(data, said):
+    """E: bad input is a clear error."""
+    with pytest.raises(ConfigError, match=said):
+        parse({**MODEL, **data}, "train.toml")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"tasks": {"context_tokens_max": 4096}}, "more than rollout.context_max 1024"),
+        # law = 8 + (1 − 1)/2 = 8 steps of mean staleness against a cap of 4
+        ({"scheduler": {"extra_depth_steps": 8.0}, "trajproc": {"age_steps_max": 4}}, "below the mean staleness 8"),
+        ({"environments": [{"name": "a"}]}, "none of the environments: a"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(data, said):
+    """C8, A5: a cap below the law would drop most samples."""
+    with pytest.raises(ConfigError, match=said):
+        parse({**MODEL, **data}, "train.toml")
+
+
+def test_a_configuration_without_a_model_is_refused():
+    with pytest.raises(ConfigError, match=r"neither model\.path nor model\.recipe"):
+        parse({}, "train.toml")
+
+
+def test_a_missing_file_and_a_file_that_is_no_toml_are_named(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        load(tmp_path / "absent.toml")
+    (tmp_path / "bad.toml").write_text("[run\n")
+    with pytest.raises(ConfigError, match="not TOML"):
+        load(tmp_path / "bad.toml")
+
+
+def test_the_resolved_form_reads_back_the_same_and_any_change_changes_the_fingerprint(tmp_path):
+    """C7: the fingerprint stands for every setting, defaults too."""
+    config = parse(MODEL, "t")
+    store(config, tmp_path / "config.toml")
+    assert load(tmp_path / "config.toml") == config
+    other = parse({**MODEL, "trainer": {"lr": 0.5}}, "t")
+    assert fingerprint(config) != fingerprint(other)
+    assert fingerprint(config) == fingerprint(msgspec.convert(msgspec.to_builtins(config), Config))
