@@ -28,9 +28,13 @@ EXIT_USER_ERROR = 2
 class Context:
     """What a service is given: its run, configuration, clock, and ways to speak."""
 
-    def __init__(self, name: str, run: RunFolder, cell: int | None) -> None:
+    def __init__(
+        self, name: str, run: RunFolder, cell: int | None, arguments: argparse.Namespace | None = None
+    ) -> None:
         self.name = name
         """Name of the process: `scheduler`, `cell-0`, `trainer-1` …"""
+        self.arguments = arguments or argparse.Namespace()
+        """The whole command line, for a service with options of its own."""
         self.cell = cell
         self.folder = run
         self.config: Config
@@ -60,13 +64,20 @@ class Context:
         return self.rpc_keys().get("service", "")
 
 
-def main(name: str, run: Callable[[Context], Awaitable[None]], with_cell: bool = False) -> None:
+def main(
+    name: str,
+    run: Callable[[Context], Awaitable[None]],
+    with_cell: bool = False,
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> None:
     """Parse, set up, run until done or told to stop. Exit code 0 on a clean stop, 2 for user errors, 1 for defects."""
     parser = argparse.ArgumentParser(prog=f"python -m services.{name}", description=run.__doc__)
     parser.add_argument("--run", type=Path, required=True, help="folder of the run, made by `gyre up` or `gyre train`")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
     if with_cell:
         parser.add_argument("--cell", type=int, required=True, help="index of the cell; 0 is the core")
+    if options is not None:
+        options(parser)
     arguments = parser.parse_args()
     logging.basicConfig(
         level=arguments.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -74,17 +85,19 @@ def main(name: str, run: Callable[[Context], Awaitable[None]], with_cell: bool =
     cell = getattr(arguments, "cell", None)
     process = name if cell is None else f"{name}-{cell}"
     try:
-        asyncio.run(_run(process, run, arguments.run, cell))
+        asyncio.run(_run(process, run, arguments, cell))
     except GyreError as error:
         log.error("%s", error)
         print(f"{process}: {error}", file=sys.stderr)
         raise SystemExit(EXIT_USER_ERROR) from error
 
 
-async def _run(process: str, run: Callable[[Context], Awaitable[None]], folder: Path, cell: int | None) -> None:
+async def _run(
+    process: str, run: Callable[[Context], Awaitable[None]], arguments: argparse.Namespace, cell: int | None
+) -> None:
     from gyre.telemetry import setup, shutdown
 
-    context = Context(process, RunFolder(folder), cell)
+    context = Context(process, RunFolder(arguments.run), cell, arguments)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stopping.set)

@@ -40,6 +40,8 @@ class GroupDispatched(msgspec.Struct, frozen=True, kw_only=True, tag="group.disp
     promotions: int
     at_s: float
     attempt_base: int = 0
+    fingerprint: str = ""
+    """Fingerprint of the configuration that dispatched it (C7); empty: the one of `RunStarted`."""
 
 
 class ExecutionLeased(msgspec.Struct, frozen=True, kw_only=True, tag="execution.leased"):
@@ -111,3 +113,9 @@ class ExecutionEnded(msgspec.Struct, frozen=True, kw_only=True, tag="execution.e
     model_wait_s: float = 0.0
     """Seconds its calls waited for a cell."""
     traceparent: str = ""
+    quota_left: int = -1
+    """External calls still allowed when it ended (C6); −1 where no quota is set."""
+    snapshots: int = 0
+    """Ordinal of the newest snapshot its environment took (C4); 0 where it takes none."""
+    rollback_turns: int = 0
+    """Turns lost by going back to snapshots (C4)."""
