@@ -8,6 +8,10 @@
 Only the engine's thread touches slots, keys and live weights, and commands run between two steps: hence a token's policy
 version is the one its forward pass ran under, and no lock is held while computing. `submit` and `abort` never wait; the
 other commands wait until done and must not be called from `on_tokens`.
+
+Give the engine a process whose other threads are mostly idle. A step of a small model is some 150 short operations, each
+of which gives the interpreter lock away; a second thread that computes in Python took four fifths of the decode rate
+(`sys.setswitchinterval(1e-4)` doubled what was left).
 """
 
 import threading

@@ -24,10 +24,12 @@ def assert_exact(model, prompt, recorder, temperature=1.0):
     torch.testing.assert_close(torch.tensor(recorder.joined("logprobs")), expected, atol=LOGPROB_TOLERANCE, rtol=0)
 
 
+@pytest.mark.parametrize("slack_tokens", [0, 256], ids=["short and long apart", "all in one run"])
 @pytest.mark.parametrize("name", ["qwen3", "llama"])
-def test_logprobs_of_a_ragged_batch_equal_a_plain_forward(make_engine, plain, name):
+def test_logprobs_of_a_ragged_batch_equal_a_plain_forward(make_engine, plain, monkeypatch, name, slack_tokens):
     """B1: lengths from 1 to 120 decode together; a wrong position, mask or head order moves log-probabilities by 0.1 and more."""
-    engine = make_engine(name)
+    monkeypatch.setattr("services.rollout.engine.attention.RUN_SLACK_TOKENS", slack_tokens)
+    engine = make_engine(name, slots=7)
     lengths = [1, 120, 7, 33, 64, 2, 90]
     calls = [(prompt_of(n, n), start(engine, str(n), prompt_of(n, n), max_tokens=12 + n % 5, seed=n)) for n in lengths]
     for prompt, call in calls:

@@ -1,5 +1,8 @@
 """The slot table alone: who gets which slot, and what of it may be reused."""
 
+import subprocess
+import sys
+
 import numpy as np
 
 from services.rollout.engine.slots import SlotTable, common_prefix
@@ -95,3 +98,9 @@ def test_weights_in_flight_restart_what_has_sampled_nothing_and_taint_the_rest()
     other = table.acquire("c", tokens((0, 40)))
     assert table.match(other) is None
     assert table.filled[other] == 0
+
+
+def test_the_requests_can_be_imported_without_torch():
+    """E: the gateway, part of the control plane, speaks of calls and errors without loading torch."""
+    code = "import sys, services.rollout.engine as e; e.GenerateRequest; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
