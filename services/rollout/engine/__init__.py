@@ -12,7 +12,8 @@
 | attention.py | keys and values, and attention of a flat row of tokens against them |
 | sampling.py | draws that depend on (seed, position) only |
 | weights.py | reading and checking new weights before any live one is touched |
-| engine.py | the thread that turns: commands, admission, step, delivery |
+| runner.py | the model and its slots; one step = one forward |
+| engine.py | calls and the thread that turns: commands, admission, step, delivery |
 
 Importing this package does not import torch; the first use of `Engine` does.
 """

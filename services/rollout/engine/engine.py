@@ -19,14 +19,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
 
-from gyre.errors import ConfigError
-from services.rollout.engine.attention import ATTENTION_NAME, KvStore
 from services.rollout.engine.requests import (
     CallExists,
     Chunk,
@@ -38,30 +35,28 @@ from services.rollout.engine.requests import (
     OnTokens,
     UnknownToken,
 )
+from services.rollout.engine.runner import Runner
 from services.rollout.engine.sampling import sample
-from services.rollout.engine.slots import SlotTable
-from services.rollout.engine.weights import WeightSource, WeightTargets
-
-PREFILL_TOKENS_STEP = 512
-"""Prompt tokens computed in one step beside the decoding rows: bounds how long new calls hold up running ones."""
+from services.rollout.engine.weights import WeightSource
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counters since the start, and the state now. prefill_*_tokens are prompt tokens, computed or found in a slot."""
 
     slots: int
-    running: int = 0
-    waiting: int = 0
-    oldest_wait_s: float = 0.0
-    version: int = 0
-    loaded: bool = True
-    steps: int = 0
-    generated_tokens: int = 0
-    prefill_computed_tokens: int = 0
-    prefill_reused_tokens: int = 0
-    finished: dict[str, int] = field(default_factory=dict)
-    idle_share: float = 0.0
+    running: int
+    waiting: int
+    oldest_wait_s: float
+    version: int
+    loaded: bool
+    steps: int
+    generated_tokens: int
+    prefill_computed_tokens: int
+    prefill_reused_tokens: int
+    finished: dict[str, int]
+    """Calls by finish reason."""
+    idle_share: float
     """Share of the time since the start in which there was nothing to compute."""
 
 
@@ -79,11 +74,6 @@ class _Call:
     new_logprobs: list[float] = field(default_factory=list)
     new_versions: list[int] = field(default_factory=list)
 
-    @property
-    def untouched(self) -> bool:
-        """Nothing was sampled here yet."""
-        return self.sampled == len(self.request.resume_output_ids)
-
 
 class Engine:
     """Continuous batching of a causal language model over `slots` contexts of at most `context_max` tokens.
@@ -98,21 +88,8 @@ class Engine:
         version: int = 0, monotonic_s: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
         self.slots, self.context_max = slots, context_max
-        self._device, self._threads, self._monotonic_s = torch.device(device), threads, monotonic_s
-        self._model = AutoModelForCausalLM.from_pretrained(
-            model_dir, dtype=getattr(torch, dtype), attn_implementation=ATTENTION_NAME
-        )
-        self._model.to(self._device).eval().requires_grad_(False)
-        kinds = set(getattr(self._model.config, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"}:
-            raise NotImplementedError(f"{model_dir}: only full attention is implemented, not {sorted(kinds)}")
-        positions = getattr(self._model.config, "max_position_embeddings", context_max)
-        if context_max > positions:
-            raise ConfigError(f"context_max {context_max}, but the model has {positions} positions")
-        self._vocab_size = self._model.get_input_embeddings().num_embeddings
-        self._targets = WeightTargets(self._model)
-        self._table = SlotTable(slots, context_max, version)
-        self._store: KvStore | None = self._new_store()
+        self._threads, self._monotonic_s = threads, monotonic_s
+        self._runner = Runner(model_dir, slots, context_max, device, dtype, version)
         self._temperatures, self._top_ps = np.ones(slots), np.ones(slots)
         self._seeds = np.zeros(slots, np.uint64)
         self._waiting: deque[_Call] = deque()
@@ -123,7 +100,9 @@ class Engine:
         self._calls: dict[str, _Call] = {}
         """Every call not yet finished; with the inbox and `_closed`, the only state that callers' threads share."""
         self._closed = False
-        self._stats = EngineStats(slots, version=version)
+        self._finished: dict[str, int] = {}
+        self._loaded = True
+        self._generated_tokens = 0
         self._start_s, self._idle_s = monotonic_s(), 0.0
         self._thread = threading.Thread(target=self._turn, name="gyre-engine", daemon=True)
         self._thread.start()
@@ -138,12 +117,12 @@ class Engine:
             raise EmptyPrompt(request.call_id)
         if len(prefix) > self.context_max - 1:
             raise ContextTooLong(len(prefix), self.context_max)
-        if prefix.min() < 0 or prefix.max() >= self._vocab_size:
+        if prefix.min() < 0 or prefix.max() >= self._runner.vocab_size:
             # in a batch, one such id would fail the forward of every other call
-            raise UnknownToken(f"token ids {prefix.min()} to {prefix.max()}, vocabulary {self._vocab_size}")
+            raise UnknownToken(f"token ids {prefix.min()} to {prefix.max()}, vocabulary {self._runner.vocab_size}")
         call = _Call(request, prefix, on_tokens, self._monotonic_s(), sampled=len(request.resume_output_ids))
         with self._lock:
-            if self._closed or not self._stats.loaded:
+            if self._closed or not self._loaded:
                 raise EngineUnavailable("closed" if self._closed else "weights are unloaded")
             if request.call_id in self._calls:
                 raise CallExists(request.call_id)
@@ -172,13 +151,12 @@ class Engine:
         `checksum` is the sha256 of the safetensors file. Reading and checking happen on the caller's thread, on staged
         copies (twice the weights' memory meanwhile). Raises WeightsRefused with the live weights untouched.
         """
-        staged = self._targets.stage(source, checksum)
+        staged = self._runner.stage(source, checksum)
 
         def swap() -> None:
-            if not self._stats.loaded:
+            if not self._loaded:
                 raise EngineUnavailable("weights are unloaded: use load")
-            self._targets.copy_into_live(staged)
-            self._set_version(version)
+            self._runner.set_weights(staged, version)
 
         self._ask(swap)
 
@@ -187,27 +165,20 @@ class Engine:
 
         def free() -> int:
             with self._lock:
-                self._stats.loaded = False
+                self._loaded = False
             moved = self._finish_all(FinishReason.MIGRATED)
-            self._targets.replace(None)
-            self._store = None
-            self._table.forget()
+            self._runner.unload()
             return moved
 
         return self._ask(free)
 
     def load(self, source: WeightSource, version: int, checksum: str | None = None) -> None:
         """After `unload`: weights (checked as in `load_weights`) and keys again. On a loaded engine, the same as load_weights."""
-        staged = self._targets.stage(source, checksum)
+        staged = self._runner.stage(source, checksum)
 
         def take() -> None:
-            if self._stats.loaded:
-                self._targets.copy_into_live(staged)
-            else:
-                self._store = self._new_store()
-                self._targets.replace(staged)
-            self._set_version(version)
-            self._stats.loaded = True
+            self._runner.set_weights(staged, version)
+            self._loaded = True
 
         self._ask(take)
 
@@ -216,11 +187,15 @@ class Engine:
         with self._lock:
             now_s = self._monotonic_s()
             waiting = [call.submitted_s for call in self._calls.values() if call.slot < 0]
-            stats = replace(self._stats, finished=dict(self._stats.finished))
-            stats.running, stats.waiting = len(self._calls) - len(waiting), len(waiting)
-        stats.oldest_wait_s = now_s - min(waiting, default=now_s)
-        stats.idle_share = self._idle_s / max(now_s - self._start_s, 1e-9)
-        return stats
+            running, finished = len(self._calls) - len(waiting), dict(self._finished)
+        runner = self._runner
+        return EngineStats(
+            slots=self.slots, running=running, waiting=len(waiting), oldest_wait_s=now_s - min(waiting, default=now_s),
+            version=runner.table.live_version, loaded=self._loaded, steps=runner.steps,
+            generated_tokens=self._generated_tokens, prefill_computed_tokens=runner.prefill_computed_tokens,
+            prefill_reused_tokens=runner.prefill_reused_tokens, finished=finished,
+            idle_share=self._idle_s / max(now_s - self._start_s, 1e-9),
+        )  # fmt: skip
 
     def close(self) -> None:
         """End what is left with `aborted` and stop the thread. May be called twice."""
@@ -251,7 +226,7 @@ class Engine:
     # -- engine's thread
 
     def _turn(self) -> None:
-        if self._device.type == "cpu":
+        if self._runner.device.type == "cpu":
             torch.set_num_threads(self._threads)
         with torch.inference_mode():
             while True:
@@ -272,7 +247,7 @@ class Engine:
                     self._guarded_step()
 
     def _enqueue(self, call: _Call) -> None:
-        if not self._stats.loaded:
+        if not self._loaded:
             self._finish(call, FinishReason.MIGRATED)
         elif reason := self._ended(call, call.request.resume_output_ids[-1:], call.sampled):
             self._finish(call, reason)
@@ -283,86 +258,40 @@ class Engine:
         while self._waiting and len(self._running) < self.slots:
             call = self._waiting.popleft()
             request = call.request
-            call.slot = slot = self._table.acquire(request.session_key, call.prefix)
+            call.slot = slot = self._runner.acquire(request.session_key, call.prefix)
             self._running[slot] = call
-            self._stats.prefill_reused_tokens += int(self._table.filled[slot])
             self._temperatures[slot], self._top_ps[slot] = request.params.temperature, request.params.top_p
             self._seeds[slot] = request.seed()
 
     def _guarded_step(self) -> None:
         try:
-            self._step()
+            slots, logits = self._runner.step(self._running)
+            if slots:
+                self._take_samples(slots, logits)
         except Exception as error:
             # keys may be half written, so nothing held is trusted; the weights were only read
-            self._table.forget()
+            self._runner.table.forget()
             for call in list(self._running.values()):
                 self._finish(call, FinishReason.ERROR, f"{type(error).__name__}: {error}")
-
-    def _step(self) -> None:
-        table, store = self._table, self._store
-        decode, chunks = self._plan()
-        tokens = np.concatenate(
-            [table.tokens[[s for s, _ in decode], [p for _, p in decode]]]
-            + [table.tokens[slot, at : at + n] for slot, at, n in chunks]
-        )
-        positions = np.concatenate([[p for _, p in decode], *(np.arange(at, at + n) for _, at, n in chunks)])
-        ends = len(decode) + np.cumsum([n for _, _, n in chunks], dtype=np.int64) - 1
-        complete = [i for i, (slot, at, n) in enumerate(chunks) if at + n == table.known[slot]]
-        rows = np.concatenate([np.arange(len(decode)), ends[complete]]).astype(np.int64)
-        store.plan(decode, chunks)
-        logits = self._model(
-            input_ids=self._tensor(tokens)[None], position_ids=self._tensor(positions)[None], past_key_values=store,
-            use_cache=True, logits_to_keep=self._tensor(rows), gyre_store=store,
-        ).logits[0]  # fmt: skip
-        for slot, at in decode:
-            table.filled[slot] = at + 1
-            self._stats.prefill_computed_tokens += self._running[slot].untouched
-        for slot, at, n in chunks:
-            table.filled[slot] = at + n
-            self._stats.prefill_computed_tokens += n
-        self._stats.steps += 1
-        if len(rows):
-            self._take_samples([slot for slot, _ in decode] + [chunks[i][0] for i in complete], logits)
-
-    def _plan(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-        """This step's decode rows (slot, position) in slot order, and prompt chunks (slot, position, tokens), oldest first."""
-        table = self._table
-        lacking = table.known - table.filled
-        decode, chunks, budget = [], [], PREFILL_TOKENS_STEP
-        for slot in self._running:
-            if lacking[slot] == 1:
-                decode.append((slot, int(table.filled[slot])))
-                continue
-            if not table.matched[slot]:
-                before = int(table.filled[slot])
-                if found := table.match(slot):
-                    self._store.copy_prefix(found[0], slot, before, found[1])
-                    self._stats.prefill_reused_tokens += found[1] - before
-                if not table.matched[slot]:
-                    continue
-            at = int(table.filled[slot])
-            if n := min(budget, int(table.known[slot]) - at):
-                chunks.append((slot, at, n))
-                budget -= n
-        return sorted(decode), chunks
 
     def _take_samples(self, slots: list[int], logits: torch.Tensor) -> None:
         calls = [self._running[slot] for slot in slots]
         at = np.array([call.sampled for call in calls], np.uint64)
         ids, logprobs = sample(logits, self._temperatures[slots], self._top_ps[slots], self._seeds[slots], at)
-        version = self._table.live_version
-        self._stats.generated_tokens += len(calls)
+        table = self._runner.table
+        version = table.live_version
+        self._generated_tokens += len(calls)
         for call, slot, token, logprob in zip(calls, slots, ids.tolist(), logprobs.tolist(), strict=True):
             call.sampled += 1
             call.new_tokens.append(token)
             call.new_logprobs.append(logprob)
             call.new_versions.append(version)
-            known = self._table.known[slot]
+            known = table.known[slot]
             if reason := self._ended(call, (token,), known + 1):
                 self._finish(call, reason)
                 continue
-            self._table.tokens[slot, known] = token
-            self._table.known[slot] = known + 1
+            table.tokens[slot, known] = token
+            table.known[slot] = known + 1
             if len(call.new_tokens) >= call.request.chunk_tokens:
                 self._deliver(call)
 
@@ -385,13 +314,13 @@ class Engine:
 
     def _finish(self, call: _Call, reason: FinishReason, detail: str = "") -> None:
         if call.slot >= 0:
-            self._table.release(call.slot)
+            self._runner.table.release(call.slot)
             del self._running[call.slot]
         elif call in self._waiting:
             self._waiting.remove(call)
         with self._lock:
             del self._calls[call.request.call_id]
-            self._stats.finished[reason] = self._stats.finished.get(reason, 0) + 1
+            self._finished[reason] = self._finished.get(reason, 0) + 1
         self._deliver(call, reason, detail)
 
     def _finish_all(self, reason: FinishReason, detail: str = "") -> int:
@@ -399,17 +328,3 @@ class Engine:
         for call in calls:
             self._finish(call, reason, detail)
         return len(calls)
-
-    def _set_version(self, version: int) -> None:
-        untouched = np.zeros(self.slots, bool)
-        for slot, call in self._running.items():
-            untouched[slot] = call.untouched
-        self._table.set_version(version, untouched)
-        self._stats.version = version
-
-    def _new_store(self) -> KvStore:
-        dtype = next(self._model.parameters()).dtype
-        return KvStore(self._model.config, self.slots, self.context_max, self._device, dtype)
-
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array.astype(np.int64, copy=False)).to(self._device)

@@ -38,6 +38,8 @@ class SlotTable:
         self.tokens = np.zeros((slots, context_max), np.int64)
         self.known = np.zeros(slots, np.int64)
         self.filled = np.zeros(slots, np.int64)
+        self.given = np.zeros(slots, np.int64)
+        """How many of a running slot's tokens its call came with; it has sampled nothing while known == given."""
         self.version = np.full(slots, MIXED, np.int64)
         self.running = np.zeros(slots, bool)
         self.matched = np.zeros(slots, bool)
@@ -55,7 +57,7 @@ class SlotTable:
             slot = min(idle, key=lambda s: (self._reusable(s), self._used[s]))
         self.filled[slot] = min(self._held(slot, prefix), len(prefix) - 1) if self._reusable(slot) else 0
         self.tokens[slot, : len(prefix)] = prefix
-        self.known[slot] = len(prefix)
+        self.known[slot] = self.given[slot] = len(prefix)
         self.version[slot] = self.live_version
         self.sessions[slot] = session_key
         self.running[slot] = True
@@ -88,8 +90,9 @@ class SlotTable:
         self.running[slot] = False
         self.known[slot] = self.filled[slot]
 
-    def set_version(self, version: int, untouched: np.ndarray) -> None:
-        """New weights are live. `untouched` [slots] bool: running calls that have sampled nothing."""
+    def set_version(self, version: int) -> None:
+        """New weights are live."""
+        untouched = self.running & (self.known == self.given)
         self.live_version = version
         self.version[self.running] = MIXED
         self.filled[untouched] = 0

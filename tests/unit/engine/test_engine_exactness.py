@@ -61,7 +61,7 @@ def test_logprobs_are_those_of_the_tempered_distribution(make_engine, plain):
 
 def test_a_prompt_prefilled_in_chunks_beside_running_calls_is_exact(make_engine, plain, monkeypatch):
     """B1: with 16 prompt tokens a step, 200 tokens take 13 steps or more, in which the first call goes on decoding."""
-    monkeypatch.setattr("services.rollout.engine.engine.PREFILL_TOKENS_STEP", 16)
+    monkeypatch.setattr("services.rollout.engine.runner.PREFILL_TOKENS_STEP", 16)
     engine = make_engine()
     first, long = prompt_of(5, 1), prompt_of(200, 2)
     runner = start(engine, "runner", first, max_tokens=60, seed=1)

@@ -161,7 +161,7 @@ def test_unload_frees_and_load_serves_the_new_version(make_engine, model_dirs, p
     assert call.first.wait(30)
     assert engine.unload() == 1
     assert call.finish == FinishReason.MIGRATED
-    assert sum(p.numel() for p in engine._model.parameters()) == 0 and engine._store is None
+    assert sum(p.numel() for p in engine._runner.model.parameters()) == 0 and engine._runner.store is None
     with pytest.raises(EngineUnavailable):
         start(engine, "b", PROMPT)
     with pytest.raises(EngineUnavailable):
@@ -242,11 +242,11 @@ def test_a_failed_forward_ends_its_calls_with_error_and_the_engine_goes_on(make_
     """B4: an error is an ending of its own; what the failed step may have half written is not reused."""
     engine = make_engine()
     start(engine, "1", PROMPT, session="s", max_tokens=5, seed=1).wait()
-    forward = engine._model.forward
-    monkeypatch.setattr(engine._model, "forward", lambda **_: (_ for _ in ()).throw(MemoryError("full")))
+    forward = engine._runner.model.forward
+    monkeypatch.setattr(engine._runner.model, "forward", lambda **_: (_ for _ in ()).throw(MemoryError("full")))
     failed = start(engine, "2", PROMPT, session="s", max_tokens=5).wait()
     assert failed.finish == FinishReason.ERROR and "MemoryError" in failed.chunks[-1].detail
-    monkeypatch.setattr(engine._model, "forward", forward)
+    monkeypatch.setattr(engine._runner.model, "forward", forward)
     reused = engine.stats().prefill_reused_tokens
     call = start(engine, "3", PROMPT, session="s", max_tokens=5, seed=1).wait()
     assert engine.stats().prefill_reused_tokens == reused

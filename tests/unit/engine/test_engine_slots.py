@@ -56,7 +56,7 @@ def test_a_slot_of_an_older_version_is_given_away_before_a_useful_one():
     """A4: b is used less recently, but a's keys are worthless since the weights changed."""
     table = SlotTable(2, 100, version=0)
     a = run_call(table, "a", tokens((0, 40)))
-    table.set_version(1, np.zeros(2, bool))
+    table.set_version(1)
     b = run_call(table, "b", tokens((100, 140)))
     table._used[b] = 0
     slot = table.acquire("a", tokens((0, 50)))
@@ -90,11 +90,10 @@ def test_weights_in_flight_restart_what_has_sampled_nothing_and_taint_the_rest()
     """A4: slot `old` goes on with its 40 keys but is no source; slot `new` begins its prefill again and is one."""
     table = SlotTable(3, 100, version=0)
     old, new = table.acquire("a", tokens((0, 40))), table.acquire("b", tokens((500, 540)))
-    table.filled[[old, new]] = 39, 20
-    untouched = np.zeros(3, bool)
-    untouched[new] = True
-    table.set_version(1, untouched)
-    assert (table.filled[old], table.filled[new]) == (39, 0)
+    table.filled[[old, new]] = 40, 20
+    table.known[old] += 1
+    table.set_version(1)
+    assert (table.filled[old], table.filled[new]) == (40, 0)
     other = table.acquire("c", tokens((0, 40)))
     assert table.match(other) is None
     assert table.filled[other] == 0
