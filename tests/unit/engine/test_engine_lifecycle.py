@@ -10,6 +10,7 @@ from engine_helpers import SIZES, VOCAB, reference_logprobs, start
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from gyre.errors import ConfigError
 from services.rollout.engine import (
     CallExists,
     Engine,
@@ -279,3 +280,19 @@ def test_closing_ends_what_is_left_and_refuses_more(make_engine):
         start(engine, "b", PROMPT)
     with pytest.raises(EngineUnavailable):
         engine.drain()
+
+
+def test_a_context_beyond_the_models_positions_is_refused(make_engine):
+    """B1: the tiny models have 1024 positions; rotary angles never seen in training would not fail, only mislead."""
+    with pytest.raises(ConfigError, match="1024"):
+        make_engine(context_max=1025)
+
+
+def test_logits_that_are_not_finite_end_the_call_with_error(make_engine):
+    """B4: weights that overflow in the forward pass the finiteness check on load; their tokens must not be recorded."""
+    engine = make_engine()
+    with torch.inference_mode():
+        engine._runner.model.model.norm.weight.fill_(float("nan"))
+    call = start(engine, "a", PROMPT, max_tokens=3).wait()
+    assert (call.finish, call.ids) == (FinishReason.ERROR, [])
+    assert "not finite" in call.chunks[-1].detail
