@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -7,28 +8,34 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TrainRequest(_message.Message):
-    __slots__ = ("join", "computed", "reduced", "committed")
+    __slots__ = ("join", "computed", "reduced", "committed", "claimed", "alive")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_FIELD_NUMBER: _ClassVar[int]
     REDUCED_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
     join: Join
     computed: Computed
     reduced: Reduced
     committed: Committed
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., computed: _Optional[_Union[Computed, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ...) -> None: ...
+    claimed: Claimed
+    alive: Alive
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., computed: _Optional[_Union[Computed, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
 
 class TrainResponse(_message.Message):
-    __slots__ = ("step", "reduce", "commit", "release")
+    __slots__ = ("step", "reduce", "commit", "release", "verdict")
     STEP_FIELD_NUMBER: _ClassVar[int]
     REDUCE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
     step: Step
     reduce: Reduce
     commit: Commit
     release: Release
-    def __init__(self, step: _Optional[_Union[Step, _Mapping]] = ..., reduce: _Optional[_Union[Reduce, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
+    verdict: Verdict
+    def __init__(self, step: _Optional[_Union[Step, _Mapping]] = ..., reduce: _Optional[_Union[Reduce, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("cell",)
@@ -36,11 +43,62 @@ class Join(_message.Message):
     cell: str
     def __init__(self, cell: _Optional[str] = ...) -> None: ...
 
-class Computed(_message.Message):
-    __slots__ = ("micro_id",)
+class Alive(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Claimed(_message.Message):
+    __slots__ = ("micro_id", "step")
     MICRO_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     micro_id: str
-    def __init__(self, micro_id: _Optional[str] = ...) -> None: ...
+    step: int
+    def __init__(self, micro_id: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Verdict(_message.Message):
+    __slots__ = ("micro_id", "answer")
+    class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ANSWER_UNSPECIFIED: _ClassVar[Verdict.Answer]
+        ANSWER_COMPUTE: _ClassVar[Verdict.Answer]
+        ANSWER_PASS: _ClassVar[Verdict.Answer]
+        ANSWER_DISCARD: _ClassVar[Verdict.Answer]
+    ANSWER_UNSPECIFIED: Verdict.Answer
+    ANSWER_COMPUTE: Verdict.Answer
+    ANSWER_PASS: Verdict.Answer
+    ANSWER_DISCARD: Verdict.Answer
+    MICRO_ID_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    micro_id: str
+    answer: Verdict.Answer
+    def __init__(self, micro_id: _Optional[str] = ..., answer: _Optional[_Union[Verdict.Answer, str]] = ...) -> None: ...
+
+class Computed(_message.Message):
+    __slots__ = ("micro_id", "samples", "compute_s")
+    MICRO_ID_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    micro_id: str
+    samples: _containers.RepeatedCompositeFieldContainer[SampleStats]
+    compute_s: float
+    def __init__(self, micro_id: _Optional[str] = ..., samples: _Optional[_Iterable[_Union[SampleStats, _Mapping]]] = ..., compute_s: _Optional[float] = ...) -> None: ...
+
+class SampleStats(_message.Message):
+    __slots__ = ("sample_id", "traceparent", "sums")
+    class SumsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    sample_id: str
+    traceparent: str
+    sums: _containers.ScalarMap[str, float]
+    def __init__(self, sample_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., sums: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("step", "snapshot_path", "checksum")

@@ -1,0 +1,32 @@
+"""Small arithmetic of steps: bursts, publishes, the learning rate, batches of similar length."""
+
+from collections.abc import Sequence
+
+
+def burst_of(step: int, steps_per_publish: int) -> int:
+    """Burst b covers steps b·μ … b·μ+μ−1."""
+    return step // steps_per_publish
+
+
+def is_published(version: int, steps_per_publish: int, steps: int) -> bool:
+    """Whether `version` (steps done) ends a burst; the last burst of a run may be short."""
+    return version > 0 and (version % steps_per_publish == 0 or version == steps)
+
+
+def learning_rate(step: int, lr: float, warmup_steps: int) -> float:
+    """Rate of `step` (from 0): linear over `warmup_steps`, then constant."""
+    return lr * min(1.0, (step + 1) / warmup_steps) if warmup_steps else lr
+
+
+def batches_by_length(lengths: Sequence[int], tokens_max: int) -> list[list[int]]:
+    """Row indices in padded batches of at most `tokens_max` tokens, padding included, longest first.
+
+    Each row is in exactly one; a row longer than the budget is a batch of its own.
+    """
+    found: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if found and lengths[found[-1][0]] * (len(found[-1]) + 1) <= tokens_max:
+            found[-1].append(index)
+        else:
+            found.append([index])
+    return found

@@ -1,0 +1,65 @@
+"""AdamW over an undivided sum of gradients, and the flattened gradient that travels between cells (A2, B7)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gyre.config import TrainerConfig
+from gyre.errors import InvariantBroken
+from services.trainer.core.plan import learning_rate
+
+
+def flat_gradient(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    """[P] float32 on the CPU: a copy of the accumulated gradients, zeros where there is none. The accumulators are kept, so that a
+    reduction that fails can be repeated."""
+    parts = [torch.zeros(p.numel()) if p.grad is None else p.grad.detach().float().cpu().flatten() for p in parameters]
+    return torch.cat(parts)
+
+
+class Optimizer:
+    """The core's own: satellites have none."""
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], config: TrainerConfig) -> None:
+        self._parameters = list(parameters)
+        self._config = config
+        self._adamw = torch.optim.AdamW(
+            self._parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, foreach=True
+        )
+
+    def step(self, gradient_P: torch.Tensor, divisor: int, step: int) -> dict[str, float]:
+        """Divide the summed gradient by the executions of the batch, clip, and step; returns grad_norm and lr.
+
+        Raises InvariantBroken for a gradient that is not finite: such weights must never be published.
+        """
+        gradient_P = gradient_P / divisor
+        norm = gradient_P.norm()
+        if not torch.isfinite(norm):
+            raise InvariantBroken(f"step {step}: the gradient is not finite")
+        gradient_P *= (self._config.grad_norm_max / (norm + 1e-6)).clamp(max=1.0)
+        parts = gradient_P.split([p.numel() for p in self._parameters])
+        for parameter, part in zip(self._parameters, parts, strict=True):
+            parameter.grad = part.view_as(parameter).to(parameter.device)
+        lr = learning_rate(step, self._config.lr, self._config.lr_warmup_steps)
+        for group in self._adamw.param_groups:
+            group["lr"] = lr
+        self._adamw.step()
+        self.zero()
+        return {"grad_norm": norm.item(), "lr": lr}
+
+    def zero(self) -> None:
+        """Free the accumulated gradients."""
+        self._adamw.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Any]:
+        return self._adamw.state_dict()
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._adamw.load_state_dict(state)
+
+    def move(self, device: str) -> None:
+        """Move the running averages, where a role change sets training state aside on another device's memory."""
+        for values in self._adamw.state.values():
+            for name, value in values.items():
+                if isinstance(value, torch.Tensor) and value.ndim:
+                    values[name] = value.to(device)
