@@ -1,0 +1,1 @@
+"""A Gymnasium environment served to a Gyre run."""

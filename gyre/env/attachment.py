@@ -1,0 +1,230 @@
+"""The environment process's side of `EnvironmentService.Attach`: one stream to the gateway, for ever.
+
+    Hello ──▶  ◀── Welcome          ◀── Assignment ── Episode ── Started, Ended ──▶ ◀── Accepted
+    Heartbeat ──▶ …                 ◀── Cancel
+
+The stream may break at any time and the gateway may be another process when it is back: executions go on meanwhile, the next Hello names them, and
+each Started and Ended that was not accepted is sent again, under the request id it had, until it is.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import grpc
+import grpc.aio
+
+from gyre.api.rollout.v1 import environments_pb2 as pb
+from gyre.api.rollout.v1 import environments_pb2_grpc as rpc
+from gyre.env.environment import Environment, Evidence, Task
+from gyre.env.episode import Ending, Episode, Limits
+from gyre.env.limits import OBSERVATION_BYTES_MAX
+from gyre.env.model import ChatModel
+from gyre.errors import InvalidInput, Unavailable
+from gyre.rpc import open_channel
+
+log = logging.getLogger(__name__)
+
+RECONNECT_FIRST_S = 0.1
+RECONNECT_MAX_S = 2.0
+HEARTBEAT_S = 1.0
+"""Until the gateway has said how often it wants to hear from us."""
+_NEVER = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED}
+
+_Execution = tuple[str, int]
+
+
+class Attachment:
+    """Serves `factory` under `name` with at most `slots` executions at once."""
+
+    def __init__(
+        self, factory: Callable[[Task], Environment], name: str, slots: int, address: str, key: str = ""
+    ) -> None:
+        if slots < 1:
+            raise InvalidInput(f"slots must be at least 1, not {slots}")
+        self._factory = factory
+        self._name = name
+        self._slots = asyncio.Semaphore(slots)
+        self._slots_count = slots
+        self._address = address
+        self._key = key
+        self._instance = uuid.uuid4().hex
+        self._welcome = pb.Welcome()
+        self._episodes: dict[_Execution, asyncio.Task] = {}
+        self._unaccepted: dict[str, pb.AttachRequest] = {}
+        self._outgoing: asyncio.Queue[pb.AttachRequest] = asyncio.Queue()
+        self._requests = 0
+        self.attached = asyncio.Event()
+        """Set once a gateway has said Welcome."""
+
+    async def serve(self) -> None:
+        """Until cancelled. Raises Unavailable for a wrong key, InvalidInput when the gateway refuses this environment."""
+        connector = aiohttp.TCPConnector(limit=2 * self._slots_count)
+        async with (
+            aiohttp.ClientSession(connector=connector) as self._http,
+            open_channel(self._address, self._key) as channel,
+        ):
+            stub = rpc.EnvironmentServiceStub(channel)
+            wait_s = RECONNECT_FIRST_S
+            try:
+                while True:
+                    was_attached = await self._stream(stub)
+                    wait_s = RECONNECT_FIRST_S if was_attached else min(2 * wait_s, RECONNECT_MAX_S)
+                    await asyncio.sleep(wait_s)
+            finally:
+                await self._stop_all()
+
+    async def _stream(self, stub: rpc.EnvironmentServiceStub) -> bool:
+        """One connection until it breaks; whether it got as far as a Welcome."""
+        welcomed = False
+        self._outgoing = asyncio.Queue()
+        call = stub.Attach(self._sending(self._outgoing), wait_for_ready=True)
+        beating = asyncio.create_task(self._beat(self._outgoing))
+        try:
+            async for message in call:
+                kind = message.WhichOneof("body")
+                if kind == "welcome":
+                    welcomed = True
+                    self._take_welcome(message.welcome)
+                elif kind == "refused" and not welcomed:
+                    raise InvalidInput(f"the gateway refused environment `{self._name}`: {message.refused.message}")
+                else:
+                    self._take(kind, message)
+            log.info("the gateway closed the stream")
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _NEVER:
+                raise Unavailable(f"{self._address} refused this environment: {error.details()}") from error
+            log.info("the stream to %s broke (%s); attaching again", self._address, error.details())
+        finally:
+            beating.cancel()
+            call.cancel()
+        return welcomed
+
+    async def _sending(self, outgoing: asyncio.Queue[pb.AttachRequest]) -> AsyncIterator[pb.AttachRequest]:
+        # Endings that are not on record yet count as running: nobody must start them over.
+        known = set(self._episodes) | {(m.execution_id, m.attempt) for m in self._unaccepted.values()}
+        running = [pb.Running(execution_id=execution, attempt=attempt) for execution, attempt in sorted(known)]
+        hello = pb.Hello(environment=self._name, slots=self._slots_count, instance_id=self._instance, running=running)
+        yield pb.AttachRequest(request_id=self._request_id(), hello=hello)
+        while True:
+            yield await outgoing.get()
+
+    async def _beat(self, outgoing: asyncio.Queue[pb.AttachRequest]) -> None:
+        while True:
+            # Three beats to the bound: one may be late.
+            await asyncio.sleep((self._welcome.heartbeat_s or HEARTBEAT_S) / 3)
+            outgoing.put_nowait(pb.AttachRequest(request_id=self._request_id(), heartbeat=pb.Heartbeat()))
+
+    def _take_welcome(self, welcome: pb.Welcome) -> None:
+        self._welcome = welcome
+        for gone in welcome.unknown:
+            self._forget((gone.execution_id, gone.attempt), "no longer wanted after the stream broke")
+        for message in self._unaccepted.values():
+            self._outgoing.put_nowait(message)
+        self.attached.set()
+
+    def _take(self, kind: str | None, message: pb.AttachResponse) -> None:
+        execution = (message.execution_id, message.attempt)
+        if kind == "assignment":
+            self._begin(execution, message.assignment)
+        elif kind == "cancel":
+            self._forget(execution, message.cancel.reason)
+        elif kind == "accepted":
+            self._unaccepted.pop(message.request_id, None)
+        elif kind == "refused":
+            self._unaccepted.pop(message.request_id, None)
+            log.warning("%s attempt %d: the gateway refused a message: %s", *execution, message.refused.message)
+
+    def _begin(self, execution: _Execution, assignment: pb.Assignment) -> None:
+        if execution in self._episodes:  # assigned twice: it runs already
+            return
+        for older in [key for key in self._episodes if key[0] == execution[0] and key[1] < execution[1]]:
+            self._forget(older, "a newer attempt was assigned")
+        task = asyncio.create_task(self._run(execution, assignment), name=f"{execution[0]}-a{execution[1]}")
+        self._episodes[execution] = task
+        task.add_done_callback(lambda _: self._episodes.pop(execution, None))
+
+    async def _run(self, execution: _Execution, assignment: pb.Assignment) -> None:
+        async with self._slots:
+            try:
+                ending = await self._episode(execution, assignment).run()
+            except (ValueError, TypeError) as error:
+                ending = Ending(
+                    ending="failed", reason="environment_invalid", detail=f"the assignment cannot be read: {error}"
+                )
+            self._say(execution, ended=_ended(ending))
+
+    def _episode(self, execution: _Execution, assignment: pb.Assignment) -> Episode:
+        async def started(evidence: Evidence) -> None:
+            self._say(
+                execution,
+                started=pb.Started(
+                    image_digest=evidence.image_digest, tool_versions=evidence.tool_versions,
+                    dependency_snapshot=evidence.dependency_snapshot,
+                ),
+            )  # fmt: skip
+
+        fixed = {
+            "model": self._welcome.model or "policy", "max_tokens": assignment.output_tokens_max,
+            "temperature": assignment.temperature, "top_p": assignment.top_p,
+        }  # fmt: skip
+        task = Task(
+            task_id=assignment.task_id, task_type=assignment.task_type, seed=assignment.seed,
+            payload=json.loads(assignment.payload_json or "{}"),
+        )  # fmt: skip
+        limits = Limits(
+            wall_s=assignment.wall_s, turns_max=assignment.turns_max,
+            observation_bytes_max=self._welcome.observation_bytes_max or OBSERVATION_BYTES_MAX,
+        )  # fmt: skip
+        model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
+        return Episode(
+            self._factory, task, limits, model, started, assignment.traceparent, f"{execution[0]}-a{execution[1]}"
+        )
+
+    def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:
+        """Keep it until it is accepted; a broken stream's successor sends it again."""
+        request = pb.AttachRequest(
+            request_id=self._request_id(), execution_id=execution[0], attempt=execution[1], **body
+        )
+        self._unaccepted[request.request_id] = request
+        self._outgoing.put_nowait(request)
+
+    def _forget(self, execution: _Execution, why: str) -> None:
+        """Stop it if it runs, and say no more about it."""
+        if (task := self._episodes.get(execution)) is not None:
+            log.info("%s attempt %d is cancelled: %s", *execution, why)
+            task.cancel()
+        for request_id in [
+            key for key, message in self._unaccepted.items() if (message.execution_id, message.attempt) == execution
+        ]:
+            del self._unaccepted[request_id]
+
+    async def _stop_all(self) -> None:
+        tasks = list(self._episodes.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(tasks)
+
+    def _request_id(self) -> str:
+        self._requests += 1
+        return f"{self._instance[:8]}-{self._requests}"
+
+
+def _ended(ending: Ending) -> pb.Ended:
+    message = pb.Ended(
+        ending=ending.ending, reason=ending.reason, detail=ending.detail, external_calls=ending.external_calls
+    )
+    if (found := ending.evaluation) is not None:
+        message.evaluation.CopyFrom(
+            pb.Evaluation(
+                outcome=found.outcome, valid=found.valid, milestones=found.milestones,
+                milestone_weights=found.milestone_weights, evidence_json=found.evidence_json, tries=found.tries,
+            )
+        )  # fmt: skip
+    return message

@@ -1,0 +1,262 @@
+"""Drives one execution of one environment.
+
+    reset ──▶ messages ──▶ model ──▶ tool calls ──▶ step ──▶ … ──▶ score ──▶ close
+
+| what ends it | ending | reason | scored |
+|---|---|---|---|
+| StepResult.done | completed | submitted | yes |
+| a reply without a tool call | completed | stopped | yes |
+| turn limit, wall clock, full context | timed_out | turns, wall, context | what was left behind (B4) |
+| a step that never returns | timed_out | wall | yes, if `score` still answers; else failed, environment_hung |
+| the environment raises | failed | environment_error | no: an error is never a reward |
+| the environment answers rubbish | failed | environment_invalid | no |
+"""
+
+import asyncio
+import json
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from gyre.env.environment import Environment, Evidence, Score, StepResult, Task, ToolCall
+from gyre.env.limits import checked_outcome, cut_detail, cut_text, evidence_json
+from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns
+from gyre.env.worker import Hung, Worker
+from gyre.errors import InvalidInput
+from gyre.telemetry import span
+
+log = logging.getLogger(__name__)
+
+SCORE_TRIES_MAX = 3
+"""A failed evaluation is tried again this often in all, then said to be invalid; it never becomes a zero (B4)."""
+SCORE_S = 60.0
+"""An evaluation that takes longer has hung."""
+CLOSE_S = 10.0
+STEP_GRACE_S = 5.0
+"""A step under way when the wall clock ends may still finish; only then has it hung and is left behind."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of the execution, as assigned."""
+
+    wall_s: float
+    turns_max: int
+    observation_bytes_max: int
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
+    """A score with its milestones' weights and how many tries it took."""
+
+    outcome: float
+    valid: bool
+    milestones: dict[str, bool] = {}
+    milestone_weights: dict[str, float] = {}
+    evidence_json: str = "{}"
+    tries: int = 1
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How it ended; the words are ExecutionEnded's."""
+
+    ending: str
+    reason: str
+    detail: str = ""
+    evaluation: Evaluated | None = None
+    external_calls: int = 0
+
+
+class _Over(Exception):
+    """The conversation is over."""
+
+    def __init__(self, ending: str, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.ending, self.reason, self.detail = ending, reason, detail
+
+
+class Episode:
+    """One attempt. `run` it once."""
+
+    def __init__(
+        self, factory: Callable[[Task], Environment], task: Task, limits: Limits, model: ChatModel,
+        started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", name: str = "episode",
+    ) -> None:  # fmt: skip
+        """`started` is told what the world is made of as soon as it is up."""
+        self._factory = factory
+        self._task = task
+        self._limits = limits
+        self._model = model
+        self._started = started
+        self._traceparent = traceparent
+        self._worker = Worker(name)
+        self._environment: Environment | None = None
+        self._tools: list[dict[str, Any]] = []
+        self._names: set[str] = set()
+        self._external_calls = 0
+        self._deadline_s = 0.0
+
+    async def run(self) -> Ending:
+        """Raises only CancelledError; the environment is closed exactly once in any case."""
+        self._deadline_s = self._now_s() + self._limits.wall_s
+        try:
+            return await self._run()
+        finally:
+            await self._close()
+
+    async def _run(self) -> Ending:
+        try:
+            messages = await self._start()
+            over = await self._converse(messages)
+            evaluation = None
+            if over.ending != "failed":
+                with span("evaluation", self._traceparent, gyre_evaluation_of=over.reason) as timed:
+                    evaluation = await self._score()
+                    timed.set_attribute("gyre.outcome", evaluation.outcome)
+        except Hung as error:
+            over, evaluation = _Over("failed", "environment_hung", str(error)), None
+        except InvalidInput as error:
+            over, evaluation = _Over("failed", "environment_invalid", str(error)), None
+        except Exception:
+            over, evaluation = _Over("failed", "environment_error", traceback.format_exc(limit=-8)), None
+        return Ending(
+            ending=over.ending, reason=over.reason, detail=cut_detail(over.detail), evaluation=evaluation,
+            external_calls=self._external_calls,
+        )  # fmt: skip
+
+    async def _start(self) -> list[dict[str, Any]]:
+        with span("environment.start", self._traceparent, gyre_task=self._task.task_id):
+            self._environment = await self._call(self._factory, self._task)
+            if not isinstance(self._environment, Environment):
+                made, self._environment = type(self._environment).__name__, None
+                raise InvalidInput(f"the factory must return a gyre.env.Environment, not {made}")
+            messages = await self._call(self._environment.reset)
+            self._tools = list(await self._call(self._environment.tools))
+            evidence = await self._call(self._environment.evidence)
+        if (
+            not isinstance(messages, list)
+            or not messages
+            or not all(isinstance(m, dict) and "role" in m for m in messages)
+        ):
+            raise InvalidInput("reset() must return a list of messages in OpenAI's chat format")
+        if not isinstance(evidence, Evidence):
+            raise InvalidInput(f"evidence() must return gyre.env.Evidence, not {type(evidence).__name__}")
+        try:
+            self._names = {tool["function"]["name"] for tool in self._tools}
+        except (TypeError, LookupError) as error:
+            raise InvalidInput("tools() must return tools in OpenAI's function format") from error
+        await self._started(evidence)
+        return list(messages)
+
+    async def _converse(self, messages: list[dict[str, Any]]) -> _Over:
+        """Turn by turn until something ends it."""
+        try:
+            for _ in range(self._limits.turns_max):
+                reply = await self._model.complete(messages, self._tools, self._deadline_s)
+                calls = reply.get("tool_calls") or []
+                if not calls:
+                    return _Over("completed", "stopped")
+                messages.append(reply)
+                for call in calls:
+                    messages.append(
+                        {"role": "tool", "tool_call_id": call.get("id", ""), "content": await self._act(call)}
+                    )
+            return _Over("timed_out", "turns")
+        except _Over as over:
+            return over
+        except OutOfTurns:
+            return _Over("timed_out", "turns")
+        except ContextFull as error:
+            return _Over("timed_out", "context", str(error))
+        except OutOfTime:
+            return _Over("timed_out", "wall")
+        except InvalidInput as error:  # the gateway's word, not the environment's fault, but nothing to train on either
+            return _Over("failed", "environment_error", str(error))
+
+    async def _act(self, call: dict[str, Any]) -> str:
+        """One tool call's observation. What the model got wrong it is told, and it counts as a turn like any other."""
+        name, arguments = call["function"].get("name", ""), call["function"].get("arguments", "")
+        if name not in self._names:
+            return f"error: there is no tool `{name[:80]}`; tools: {', '.join(sorted(self._names))}"
+        try:
+            parsed = json.loads(arguments or "{}")
+            if not isinstance(parsed, dict):
+                raise ValueError("a JSON object is needed")
+        except (ValueError, TypeError, RecursionError) as error:
+            return f"error: the arguments of `{name}` are not a JSON object: {error}"
+        self._external_calls += 1
+        with span(f"execute_tool {name}", self._traceparent, gen_ai_tool_name=name) as timed:
+            try:
+                result = await self._call(
+                    self._environment.step, ToolCall(call_id=call.get("id", ""), name=name, arguments=parsed)
+                )
+            except Hung as error:
+                raise _Over("timed_out", "wall", str(error)) from error
+            except Exception:
+                raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
+            if not isinstance(result, StepResult) or not isinstance(result.content, str):
+                raise _Over(
+                    "failed", "environment_invalid", f"step() returned no StepResult with text: {type(result).__name__}"
+                )
+            timed.set_attribute("gyre.tool.refused", result.error)
+        if result.done:
+            raise _Over("completed", "submitted")
+        return cut_text(result.content, self._limits.observation_bytes_max)
+
+    async def _score(self) -> Evaluated:
+        """Judge what is there, trying again when the evaluation itself fails. Raises Hung, InvalidInput."""
+        problem = ""
+        for tries in range(1, SCORE_TRIES_MAX + 1):
+            try:
+                score = await self._worker.call(self._environment.score, timeout_s=SCORE_S)
+            except Hung:
+                raise
+            except Exception as error:
+                if self._worker.has_hung:
+                    raise Hung(f"a step hung, and score() then failed: {error}") from error
+                problem = f"{type(error).__name__}: {error}"
+                continue
+            evaluated = _checked(score, self._environment.milestones, tries)
+            if evaluated.valid:
+                return evaluated
+            problem = evaluated.evidence_json
+        evidence = json.dumps({"evaluation_failed": cut_detail(problem)})
+        return Evaluated(outcome=0.0, valid=False, evidence_json=evidence, tries=SCORE_TRIES_MAX)
+
+    async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Inside what is left of the wall clock. Raises Hung."""
+        return await self._worker.call(method, *arguments, timeout_s=self._deadline_s + STEP_GRACE_S - self._now_s())
+
+    async def _close(self) -> None:
+        environment, self._environment = self._environment, None
+        try:
+            await self._worker.settle(CLOSE_S)
+            if environment is not None:
+                await self._worker.call(environment.close, timeout_s=CLOSE_S)
+        except (Exception, Hung) as error:
+            log.warning("%s: close() failed: %s", self._task.task_id, error)
+        finally:
+            self._worker.close()
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _checked(score: Any, weights: dict[str, float], tries: int) -> Evaluated:
+    """Raises InvalidInput for what is no score."""
+    if not isinstance(score, Score):
+        raise InvalidInput(f"score() must return gyre.env.Score, not {type(score).__name__}")
+    unknown = set(score.milestones) - set(weights)
+    if unknown:
+        raise InvalidInput(
+            f"score() named milestones that the environment does not declare: {', '.join(sorted(map(str, unknown)))}"
+        )
+    return Evaluated(
+        outcome=checked_outcome(score.outcome),
+        valid=bool(score.valid),
+        milestones={name: bool(reached) for name, reached in score.milestones.items()},
+        milestone_weights={name: float(weight) for name, weight in weights.items()},
+        evidence_json=evidence_json(score.evidence),
+        tries=tries,
+    )

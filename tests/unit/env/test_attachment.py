@@ -1,0 +1,130 @@
+"""The stream to the gateway: assignments, reconnects, cancels; against a double of the gateway."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from gyre.env.attachment import Attachment
+from gyre.errors import Unavailable
+from tests.unit.env.doubles import ChatDouble, Counter, GatewayDouble, serve_double, tool_reply
+
+
+@contextlib.asynccontextmanager
+async def attached(gateway: GatewayDouble, factory=Counter, slots: int = 4):
+    server = await serve_double(gateway)
+    attachment = Attachment(factory, "counter", slots, f"127.0.0.1:{server.port}")
+    serving = asyncio.create_task(attachment.serve())
+    try:
+        yield await asyncio.wait_for(gateway.hellos.get(), 5)
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await server.stop(0)
+
+
+async def received(gateway: GatewayDouble, timeout_s: float = 5):
+    return await asyncio.wait_for(gateway.received.get(), timeout_s)
+
+
+async def test_an_assignment_is_run_and_its_start_and_end_are_told():
+    """The messages name execution and attempt, so nothing late is taken for something else (OpenEnv#1143)."""
+    async with ChatDouble(lambda body, n: tool_reply()) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway) as hello:
+            assert (hello.environment, hello.slots, list(hello.running)) == ("counter", 4, [])
+            gateway.assign("g000001-e0", 2, traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
+            started, ended = await received(gateway), await received(gateway)
+            assert started.WhichOneof("body") == "started" and ended.WhichOneof("body") == "ended"
+            assert (ended.execution_id, ended.attempt) == ("g000001-e0", 2)
+            assert (ended.ended.ending, ended.ended.reason, ended.ended.external_calls) == ("completed", "submitted", 3)
+            assert ended.ended.evaluation.outcome == 1.0 and ended.ended.evaluation.milestone_weights["counted"] == 0.1
+            assert chat.requests[0]["max_tokens"] == 16 and chat.headers[0]["traceparent"].startswith("00-1111")
+
+
+async def test_a_broken_stream_leaves_executions_running_and_repeats_what_was_not_accepted():
+    """The execution runs on over the break, the second Hello names it, and `Started` comes again under its old request id."""
+    release = asyncio.Event()
+
+    async def answer(body, n):
+        await release.wait()
+        return tool_reply()
+
+    async with ChatDouble(answer) as chat:
+        gateway = GatewayDouble(chat.base)
+        gateway.accepts = False
+        async with attached(gateway):
+            gateway.assign()
+            first = await received(gateway)
+            gateway.drop()
+            hello = await asyncio.wait_for(gateway.hellos.get(), 5)
+            assert [(r.execution_id, r.attempt) for r in hello.running] == [("g000001-e0", 1)]
+            again = await received(gateway)
+            assert again.request_id == first.request_id and again.WhichOneof("body") == "started"
+            gateway.accepts = True
+            release.set()
+            assert (await received(gateway)).ended.reason == "submitted"
+            assert len(chat.requests) == 3
+
+
+async def test_an_ending_that_was_not_accepted_counts_as_running_and_comes_again():
+    async with ChatDouble(lambda body, n: tool_reply()) as chat:
+        gateway = GatewayDouble(chat.base)
+        gateway.accepts = False
+        async with attached(gateway):
+            gateway.assign()
+            sent = [await received(gateway), await received(gateway)]
+            gateway.drop()
+            hello = await asyncio.wait_for(gateway.hellos.get(), 5)
+            assert [r.execution_id for r in hello.running] == ["g000001-e0"]
+            gateway.accepts = True
+            again = [await received(gateway), await received(gateway)]
+            assert [m.request_id for m in again] == [m.request_id for m in sent]
+            gateway.drop()
+            assert not list((await asyncio.wait_for(gateway.hellos.get(), 5)).running)
+
+
+async def test_what_the_gateway_no_longer_knows_is_stopped():
+    """A cancel closes the environment and says nothing more; heartbeats go on."""
+
+    async def silent(body, n):
+        await asyncio.sleep(30)
+
+    Counter.closed = 0
+    async with ChatDouble(silent) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway):
+            gateway.assign()
+            await received(gateway)
+            gateway.cancel("g000001-e0")
+            for _ in range(50):
+                await asyncio.sleep(0.02)
+                if Counter.closed:
+                    break
+            await asyncio.sleep(0.5)  # a third of a second is the first beat
+            assert Counter.closed == 1 and gateway.received.empty() and gateway.beats > 0
+
+
+async def test_a_newer_attempt_fences_the_older_one():
+    async def silent(body, n):
+        await asyncio.sleep(30)
+
+    Counter.closed = 0
+    async with ChatDouble(silent) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway):
+            gateway.assign(attempt=1)
+            await received(gateway)
+            gateway.assign(attempt=2)
+            gateway.assign(attempt=2)  # said twice: runs once
+            assert (await received(gateway)).attempt == 2
+            await asyncio.sleep(0.1)
+            assert Counter.closed == 1 and gateway.received.empty()
+
+
+async def test_a_wrong_key_is_an_error_and_not_a_loop():
+    """Bad input."""
+    server = await serve_double(GatewayDouble(), keys={"service": "s" * 20, "environment": "e" * 20})
+    with pytest.raises(Unavailable, match="wrong or missing key"):
+        await asyncio.wait_for(Attachment(Counter, "counter", 1, f"127.0.0.1:{server.port}", "wrong").serve(), 5)
+    await server.stop(0)
