@@ -1,0 +1,80 @@
+"""What submitters send, checked: a Task message → a TaskSpec, or an error that says what would be right."""
+
+import json
+import math
+from typing import Any
+
+from gyre.api.scheduler.v1 import scheduler_pb2 as pb
+from gyre.errors import InvalidInput
+from gyre.ids import is_token
+from gyre.records import Limits, TaskSpec, encode
+
+GROUP_SIZE_MAX = 1024
+PAYLOAD_BYTES_MAX = 256 * 1024
+"""A payload travels with each of the group's N task messages; a message may have 1 MiB."""
+PURPOSES = ("train", "evaluation")
+
+
+def parse(task: pb.Task, index: int) -> TaskSpec:
+    """Raises InvalidInput, which names the task by its place and id."""
+    problems = [text for holds, text in _rules(task) if not holds]
+    payload = _payload(task.payload_json, problems)
+    if problems:
+        raise InvalidInput(f"task {index} (`{task.task_id[:80]}`): " + "; ".join(problems))
+    spec = TaskSpec(
+        task_id=task.task_id, task_type=task.task_type, environment=task.environment, seed=task.seed, payload=payload,
+        tenant=task.tenant or "default", purpose=task.purpose or "train", group_size=task.group_size,
+        temperature=task.temperature, top_p=task.top_p or 1.0,
+        limits=Limits(
+            wall_s=task.limits.wall_s, turns_max=task.limits.turns_max, context_tokens_max=task.limits.context_tokens_max,
+            output_tokens_max=task.limits.output_tokens_max,
+        ),
+    )  # fmt: skip
+    try:
+        encode(spec)
+    except (
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:  # lone surrogates, integers beyond 64 bits, endless nesting
+        raise InvalidInput(f"task {index} (`{task.task_id[:80]}`): payload_json cannot travel: {error}") from error
+    return spec
+
+
+def _rules(task: pb.Task) -> list[tuple[bool, str]]:
+    limits = task.limits
+    return [
+        (bool(task.task_id) and len(task.task_id) <= 256, "task_id must have 1 to 256 characters"),
+        (is_token(task.task_type), _token_text("task_type", task.task_type)),
+        (is_token(task.environment), _token_text("environment", task.environment)),
+        (not task.tenant or is_token(task.tenant), _token_text("tenant", task.tenant)),
+        (task.purpose in ("", *PURPOSES), f"purpose is `train` or `evaluation`, not {task.purpose[:40]!r}"),
+        (1 <= task.group_size <= GROUP_SIZE_MAX, f"group_size is 1 to {GROUP_SIZE_MAX}, not {task.group_size}"),
+        (0 <= task.temperature < math.inf, f"temperature is a number from 0, not {task.temperature}"),
+        (0 <= task.top_p <= 1, f"top_p is above 0 and at most 1, not {task.top_p}"),
+        (0 < limits.wall_s < math.inf, f"limits.wall_s is a positive number of seconds, not {limits.wall_s}"),
+        (limits.turns_max > 0, f"limits.turns_max is at least 1, not {limits.turns_max}"),
+        (limits.context_tokens_max > 0, f"limits.context_tokens_max is at least 1, not {limits.context_tokens_max}"),
+        (limits.output_tokens_max > 0, f"limits.output_tokens_max is at least 1, not {limits.output_tokens_max}"),
+    ]
+
+
+def _token_text(field: str, value: str) -> str:
+    return f"{field} is 1 to 128 letters, digits, - and _, not {value[:80]!r}"
+
+
+def _payload(text: str, problems: list[str]) -> dict[str, Any]:
+    if len(text.encode()) > PAYLOAD_BYTES_MAX:
+        problems.append(
+            f"payload_json has more than {PAYLOAD_BYTES_MAX} bytes; put large data where the environment finds it"
+        )
+        return {}
+    try:
+        payload = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        problems.append(f"payload_json is not JSON: {error}")
+        return {}
+    if not isinstance(payload, dict):
+        problems.append(f"payload_json must be a JSON object, not {type(payload).__name__}")
+        return {}
+    return payload

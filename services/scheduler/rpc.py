@@ -1,0 +1,98 @@
+"""SchedulerService: tasks in, state out."""
+
+import asyncio
+from collections import Counter
+
+import grpc.aio
+
+from gyre.api.scheduler.v1 import scheduler_pb2 as pb
+from gyre.api.scheduler.v1 import scheduler_pb2_grpc
+from gyre.clock import Clock
+from gyre.errors import GyreError, InvalidInput, Overloaded
+from gyre.ids import group_id
+from gyre.records import GroupSubmitted, RunStarted, TaskSpec
+from gyre.rpc import abort_with
+from services.scheduler.bus import Feed
+from services.scheduler.core import State
+from services.scheduler.core.dispatch import predicted_s
+from services.scheduler.intake import parse
+
+RETRY_AFTER_S = 2.0
+"""A full queue empties at boundaries, which are seconds to hours apart: polling this often costs nothing and loses little."""
+STEPS_MAX = 10_000_000
+
+
+class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
+    """Answers when the facts it made are durable and part of the state."""
+
+    def __init__(self, feed: Feed, clock: Clock) -> None:
+        self._feed = feed
+        self._clock = clock
+        self._submitting = asyncio.Lock()
+        """Group ids count submissions, so these happen one after another."""
+
+    async def SubmitTasks(self, request: pb.SubmitTasksRequest, context: grpc.aio.ServicerContext):
+        try:
+            tasks = [parse(task, index) for index, task in enumerate(request.tasks)]
+            # Shielded: a caller that leaves must not stop between a fact and its number.
+            ids = await asyncio.shield(asyncio.ensure_future(self._submit(tasks)))
+            return pb.SubmitTasksResponse(group_ids=ids)
+        except GyreError as error:
+            await abort_with(context, error)
+
+    async def StartTraining(self, request: pb.StartTrainingRequest, context: grpc.aio.ServicerContext):
+        try:
+            if not 1 <= request.steps <= STEPS_MAX:
+                raise InvalidInput(f"steps is 1 to {STEPS_MAX}, not {request.steps}")
+            state = self._feed.state
+            if request.steps > state.steps_wanted:
+                fact = RunStarted(steps=request.steps, fingerprint=state.settings.fingerprint, at_s=self._clock.now_s())
+                await self._feed.folded(await self._feed.bus.publish(fact))
+            return pb.StartTrainingResponse()
+        except GyreError as error:
+            await abort_with(context, error)
+
+    async def GetState(self, request: pb.GetStateRequest, context: grpc.aio.ServicerContext):
+        return describe(self._feed.state)
+
+    async def _submit(self, tasks: list[TaskSpec]) -> list[str]:
+        """Group ids of the tasks accepted, in order: all, or those before the first that found its tier full.
+
+        Raises Overloaded when that was the first task. Task ids known already cost no place.
+        """
+        async with self._submitting:
+            state = self._feed.state
+            facts: dict[str, GroupSubmitted] = {}
+            waiting = Counter(group.tier for group in state.queue.values())
+            accepted: list[str] = []
+            for task in tasks:
+                if task.task_id not in state.group_of_task and task.task_id not in facts:
+                    tier = state.settings.tier_for(predicted_s(state, task.task_type, task.limits.wall_s))
+                    if task.purpose == "train" and waiting[tier] >= state.settings.tier(tier).queue_max:
+                        break
+                    waiting[tier] += task.purpose == "train"
+                    group = group_id(state.num_submitted + len(facts))
+                    facts[task.task_id] = GroupSubmitted(group_id=group, task=task, tier=tier, at_s=self._clock.now_s())
+                accepted.append(task.task_id)
+            if tasks and not accepted:
+                raise Overloaded("the queue is full; submit again later", RETRY_AFTER_S)
+            sequence = 0
+            for fact in facts.values():
+                sequence = await self._feed.bus.publish(fact)
+            await self._feed.folded(sequence)
+            return [state.group_of_task[task] for task in accepted]
+
+
+def describe(state: State) -> pb.GetStateResponse:
+    """The state as operators and tests see it; `refused_transitions` also counts what fenced attempts said."""
+    return pb.GetStateResponse(
+        cells=[
+            pb.CellState(cell=name, target=cell.target, phase=cell.phase, changes=max(0, cell.change))
+            for name, cell in state.cells.items()
+        ],
+        waterlevel=state.waterlevel, capacity=state.capacity, policy_version=state.published_version, burst=state.burst,
+        outstanding_groups=state.outstanding_groups, queued_groups=len(state.queue) + len(state.evaluations),
+        steps_done=state.steps_done, steps_wanted=state.steps_wanted, dispatched=state.dispatched, finished=state.finished,
+        executions_by_state={str(name): count for name, count in state.executions_by_state.items() if count},
+        refused_transitions={**state.refused, **({"fenced": state.fenced} if state.fenced else {})},
+    )  # fmt: skip
