@@ -17,12 +17,13 @@ MAX_PAYLOAD_BYTES = 1024 * 1024
 class NatsServer:
     """Starts, watches and stops one nats-server. Its data survive `kill -9` in `store`."""
 
-    def __init__(self, port: int, store: Path, log: Path, authorization: str = "") -> None:
-        """`authorization` is the text of the configuration's authorization block, empty for none."""
+    def __init__(self, port: int, store: Path, log: Path, authorization: str = "", preexec_fn=None) -> None:
+        """`authorization` is the text of the configuration's authorization block, empty for none; `preexec_fn` is subprocess's."""
         self.port = port
         self._store = store
         self._log = log
         self._authorization = authorization
+        self._preexec_fn = preexec_fn
         self.process: asyncio.subprocess.Process | None = None
 
     @property
@@ -41,7 +42,7 @@ class NatsServer:
         binary = binary_path()
         with self._log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                binary, "-c", str(config), stdout=log, stderr=log, start_new_session=True
+                binary, "-c", str(config), stdout=log, stderr=log, start_new_session=True, preexec_fn=self._preexec_fn
             )
         await wait_for_port(
             self.port, START_TIMEOUT_S, lambda: self.process is not None and self.process.returncode is None
