@@ -1,0 +1,7 @@
+"""python -m services.ledger --run DIR [--offline | --print QUESTION [ID]]"""
+
+from gyre.service import main
+from services.ledger.service import options, serve
+
+if __name__ == "__main__":
+    main("ledger", serve, options=options)

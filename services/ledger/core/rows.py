@@ -1,0 +1,215 @@
+"""Facts → rows. One function a record type; what it returns is all that the fact adds to the books."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gyre import records as r
+from gyre.bus.subjects import natural_key
+from gyre.ids import sample_id
+
+Row = tuple[str, dict[str, Any]]
+"""Table name and its columns, without `run`."""
+
+INT64_MAX = 2**63 - 1
+
+
+def rows_of(fact: r.Fact) -> list[Row]:
+    """All rows a fact adds. Raises KeyError for a type that has no rule (a new record type was forgotten here)."""
+    return list(_RULES[type(fact)](fact))
+
+
+def to_json(value: Any) -> str:
+    """JSON text; NaN becomes null, so that every database and reader takes it."""
+    return msgspec.json.encode(value).decode()
+
+
+def text(value: str) -> str:
+    """Without NUL, which PostgreSQL cannot store and no book needs."""
+    return value.replace("\x00", "\ufffd")
+
+
+def trace_id(traceparent: str) -> str:
+    """The trace of a W3C traceparent, empty when there is none."""
+    parts = traceparent.split("-")
+    return parts[1] if len(parts) == 4 and len(parts[1]) == 32 else ""
+
+
+def _fields(fact: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(fact, name) for name in names}
+
+
+def _run_started(fact: r.RunStarted) -> Iterable[Row]:
+    yield "runs", _fields(fact, "steps", "fingerprint", "at_s")
+
+
+def _group_submitted(fact: r.GroupSubmitted) -> Iterable[Row]:
+    task = fact.task
+    yield "groups", {
+        **_fields(fact, "group_id", "tier", "at_s"),
+        **_fields(task, "task_id", "task_type", "tenant", "environment", "purpose", "group_size", "temperature", "top_p"),
+        "seed": _int64(task.seed), "limits_json": to_json(task.limits), "payload_json": to_json(task.payload),
+    }  # fmt: skip
+
+
+def _group_dispatched(fact: r.GroupDispatched) -> Iterable[Row]:
+    yield "dispatches", {
+        **_fields(fact, "group_id", "attempt_base", "task_type", "tenant", "purpose", "tier", "policy_version",
+                  "queue_wait_s", "promotions", "fingerprint", "at_s"),
+        "executions": len(fact.execution_ids),
+    }  # fmt: skip
+    for execution in fact.execution_ids:
+        member = execution.rpartition("-e")[2]
+        yield "executions", {
+            "execution_id": execution, "group_id": fact.group_id, "purpose": fact.purpose,
+            "member": int(member) if member.isdigit() else -1,
+        }  # fmt: skip
+
+
+def _attempt(fact: Any) -> dict[str, Any]:
+    return {
+        **_fields(fact, "execution_id", "attempt", "group_id"),
+        "sample_id": sample_id(fact.execution_id, fact.attempt),
+    }
+
+
+def _leased(fact: r.ExecutionLeased) -> Iterable[Row]:
+    yield "attempts", {**_attempt(fact), "holder": fact.holder, "leased_at_s": fact.at_s}
+
+
+def _started(fact: r.ExecutionStarted) -> Iterable[Row]:
+    yield "attempts", {
+        **_attempt(fact), **_fields(fact, "environment", "image_digest", "dependency_snapshot"),
+        "seed": _int64(fact.seed), "tool_versions_json": to_json(fact.tool_versions), "started_at_s": fact.at_s,
+    }  # fmt: skip
+
+
+def _ended(fact: r.ExecutionEnded) -> Iterable[Row]:
+    found = fact.evaluation
+    yield "attempts", {
+        **_attempt(fact),
+        **_fields(fact, "task_type", "tenant", "purpose", "ending", "reason", "turns", "tokens_sampled", "calls",
+                  "external_calls", "quota_left", "occupancy_s", "policy_version", "model_wait_s", "snapshots",
+                  "rollback_turns"),
+        "detail": text(fact.detail),
+        "outcome": found.outcome if found and found.valid else None,
+        "evaluation_valid": found.valid if found else None,
+        "evaluation_tries": found.tries if found else None,
+        "placeholder": found.placeholder if found else None,
+        "milestones_json": to_json(found.milestones if found else {}),
+        "evaluation_evidence_json": to_json(found.evidence if found else {}),
+        "ended_at_s": fact.at_s, "trace_id": trace_id(fact.traceparent),
+    }  # fmt: skip
+
+
+def _call(fact: r.CallRecorded) -> Iterable[Row]:
+    versions = r.array(fact.versions, "int32")
+    known = versions.size > 0
+    yield "calls", {
+        **_fields(fact, "call_id", "execution_id", "group_id", "attempt", "call_index", "purpose", "role", "parent",
+                  "prompt_tokens", "finish_reason", "delivered", "started_at_s", "first_token_at_s", "at_s", "wait_s"),
+        "sample_id": sample_id(fact.execution_id, fact.attempt),
+        "new_tokens": len(fact.prompt_delta) // 4, "output_tokens": len(fact.output_ids) // 4,
+        "version_min": int(versions.min()) if known else None,
+        "version_mean": float(np.mean(versions)) if known else None,
+        "version_max": int(versions.max()) if known else None,
+        "temperature": fact.sampling.temperature, "top_p": fact.sampling.top_p, "seed": _int64(fact.sampling.seed),
+        "cells_json": to_json(fact.cells),
+    }  # fmt: skip
+
+
+def _ready(fact: r.SampleReady) -> Iterable[Row]:
+    values = msgspec.structs.asdict(fact)
+    values["rewards_json"] = to_json(values.pop("rewards"))
+    values["trace_id"] = trace_id(values.pop("traceparent"))
+    yield "samples", values
+
+
+def _dropped(fact: r.SampleDropped) -> Iterable[Row]:
+    values = msgspec.structs.asdict(fact)
+    values["detail"] = text(values["detail"])
+    values["trace_id"] = trace_id(values.pop("traceparent"))
+    yield "drops", values
+
+
+def _opened(fact: r.StepOpened) -> Iterable[Row]:
+    yield "steps", {"step": fact.step, "burst": fact.burst, "opened_at_s": fact.at_s}
+
+
+def _extended(fact: r.BatchExtended) -> Iterable[Row]:
+    yield (
+        "batch_groups",
+        {**_fields(fact, "step", "group_id", "turns", "turns_total", "at_s"), "samples": len(fact.sample_ids)},
+    )
+    for micro in fact.micro_ids:
+        yield "micro", {"micro_id": micro, "step": fact.step, "group_id": fact.group_id}
+
+
+def _closed(fact: r.BatchClosed) -> Iterable[Row]:
+    yield "batches", {
+        **_fields(fact, "step", "cause", "turns", "turns_target", "divisor", "truncated_share", "no_gradient",
+                  "staleness_mean", "staleness_max", "at_s"),
+        "groups": len(fact.groups), "samples": len(fact.sample_ids), "micros": len(fact.micro_ids),
+        "failed_share_json": to_json(fact.failed_share),
+    }  # fmt: skip
+    for group in fact.groups:
+        yield "batch_groups", {"step": fact.step, "group_id": group}
+    for position, sample in enumerate(fact.sample_ids):
+        yield "batch_samples", {"step": fact.step, "sample_id": sample, "position": position}
+
+
+def _updated(fact: r.StepUpdated) -> Iterable[Row]:
+    yield "steps", {
+        "step": fact.step, "version": fact.version, "samples": len(fact.sample_ids),
+        "metrics_json": to_json(fact.metrics), "updated_at_s": fact.at_s,
+    }  # fmt: skip
+    for sample in fact.sample_ids:
+        yield "step_samples", {
+            "step": fact.step, "sample_id": sample, "metrics_json": to_json(fact.sample_metrics.get(sample, {})),
+        }  # fmt: skip
+    for micro, cell in fact.micro_cells.items():
+        yield "micro", {"micro_id": micro, "step": fact.step, "cell": cell}
+
+
+def _whole(table: str) -> Callable[[Any], Iterable[Row]]:
+    """Every field of the record is a column of the same name."""
+    return lambda fact: [(table, msgspec.structs.asdict(fact))]
+
+
+def _alarm(fact: r.AlarmRaised) -> Iterable[Row]:
+    yield "alarms", {
+        "key": natural_key(fact), **_fields(fact, "service", "kind", "at_s"),
+        "message": text(fact.message), "values_json": to_json(fact.values),
+    }  # fmt: skip
+
+
+def _int64(value: int) -> int:
+    """Seeds may use all 64 bits, columns hold 63 and a sign: the same bits, read as signed."""
+    return value if value <= INT64_MAX else value - 2**64
+
+
+_RULES: dict[type, Callable[[Any], Iterable[Row]]] = {
+    r.RunStarted: _run_started,
+    r.GroupSubmitted: _group_submitted,
+    r.GroupDispatched: _group_dispatched,
+    r.ExecutionLeased: _leased,
+    r.ExecutionStarted: _started,
+    r.ExecutionEnded: _ended,
+    r.CallRecorded: _call,
+    r.RoleChanged: _whole("role_changes"),
+    r.WaterlevelChanged: _whole("waterlevel"),
+    r.WeightsPublished: _whole("weights"),
+    r.SampleReady: _ready,
+    r.SampleDropped: _dropped,
+    r.StepOpened: _opened,
+    r.BatchExtended: _extended,
+    r.BatchClosed: _closed,
+    r.StepJoined: _whole("joins"),
+    r.StepUpdated: _updated,
+    r.AlarmRaised: _alarm,
+}
+
+FACT_TYPES: tuple[type, ...] = tuple(_RULES)
+"""Everything the ledger takes in: every type of the facts stream."""

@@ -1,0 +1,69 @@
+"""From the bus into the books: gather, store, then acknowledge."""
+
+import asyncio
+import logging
+
+from gyre.bus import Bus, Delivery
+from gyre.clock import Clock
+from gyre.records import AlarmRaised, encode
+from services.ledger.core.rows import FACT_TYPES
+from services.ledger.storage import Writer
+
+log = logging.getLogger(__name__)
+
+BATCH_FACTS_MAX = 500
+BATCH_WAIT_S = 0.05
+"""A transaction is begun when one of the two is reached: bounds how long a fact is on its way into the books."""
+ACK_WAIT_S = 10.0
+"""A fact that is not acknowledged for this long comes again: how long a ledger that died keeps its last facts waiting."""
+CONSUMER = "ledger"
+
+
+class Intake:
+    """Takes every fact of the run; each is acknowledged after its rows are stored."""
+
+    def __init__(self, bus: Bus, writer: Writer) -> None:
+        self._bus = bus
+        self._writer = writer
+        self._waiting: asyncio.Queue[Delivery] = asyncio.Queue(2 * BATCH_FACTS_MAX)
+
+    async def run(self) -> None:
+        """For ever."""
+        reading = asyncio.ensure_future(self._read())
+        try:
+            while True:
+                batch = await self._gather()
+                await self._store(batch)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read(self) -> None:
+        async for delivery in self._bus.durable(CONSUMER, FACT_TYPES, ACK_WAIT_S):
+            await self._waiting.put(delivery)
+
+    async def _gather(self) -> list[Delivery]:
+        """At least one delivery, and what else arrives within BATCH_WAIT_S of it."""
+        batch = [await self._waiting.get()]
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + BATCH_WAIT_S
+        while len(batch) < BATCH_FACTS_MAX and (left_s := until_s - loop.time()) > 0:
+            try:
+                batch.append(self._waiting.get_nowait())
+            except asyncio.QueueEmpty:
+                await asyncio.sleep(min(left_s, 0.005))
+        return batch
+
+    async def _store(self, batch: list[Delivery]) -> None:
+        stored = await self._writer.write_facts([(delivery.record, delivery.sequence) for delivery in batch])
+        for index, reason in stored.refused:
+            delivery = batch[index]
+            log.error("%s cannot be stored: %s", delivery.subject, reason)
+            await self._bus.dead_letter(delivery.subject, encode(delivery.record), reason)
+        for delivery in batch:
+            await delivery.ack()
+
+
+async def raise_alarm(bus: Bus, clock: Clock, kind: str, message: str) -> None:
+    """Say it on the bus, where operators look; waits through an absent server, so run it as a task."""
+    await bus.publish(AlarmRaised(kind=kind, message=message, service="ledger", at_s=clock.now_s()))

@@ -1,0 +1,14 @@
+"""${message}
+
+Revision ${up_revision}, after ${down_revision}.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+
+
+def upgrade() -> None:
+    ${upgrades if upgrades else "pass"}

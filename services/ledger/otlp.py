@@ -1,0 +1,83 @@
+"""OTLP receiver: any OpenTelemetry exporter that holds the service key may send its spans here."""
+
+import queue
+from collections.abc import Iterable
+from typing import Any
+
+import grpc.aio
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from gyre.errors import Overloaded, Unavailable
+from gyre.rpc import abort_with
+from services.ledger.core.rows import text, to_json
+from services.ledger.storage import Writer
+
+FULL_NAME = "opentelemetry.proto.collector.trace.v1.TraceService"
+ID_BYTES = {"trace": 16, "span": 8}
+
+
+class TraceReceiver(trace_service_pb2_grpc.TraceServiceServicer):
+    """Answers when the spans are stored. Spans without valid ids are counted back as rejected."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def Export(self, request, context: grpc.aio.ServicerContext):
+        rows = list(span_rows(request.resource_spans))
+        valid = [row for row in rows if row["trace_id"] and row["span_id"]]
+        refused = len(rows) - len(valid)
+        if valid:
+            try:
+                stored = await self._writer.write_spans(valid)
+            except queue.Full:
+                await abort_with(context, Overloaded("too many spans are waiting to be stored"))
+            except Exception as error:
+                await abort_with(context, Unavailable(f"spans were not stored: {error}"))
+            refused += len(valid) if stored.refused else 0
+        response = trace_service_pb2.ExportTraceServiceResponse()
+        if refused:
+            response.partial_success.rejected_spans = refused
+            response.partial_success.error_message = "spans need valid ids and storable values"
+        return response
+
+
+def span_rows(resource_spans: Iterable[Any]) -> Iterable[dict[str, Any]]:
+    """OTLP ResourceSpans → rows of the table `spans`; `run` is empty where the resource names none."""
+    for group in resource_spans:
+        resource = _attributes(group.resource.attributes)
+        origin = {"run": str(resource.get("gyre.run", "")), "service": str(resource.get("service.name", ""))}
+        for scope in group.scope_spans:
+            for span in scope.spans:
+                yield {**origin, **_span(span)}
+
+
+def _span(span: Any) -> dict[str, Any]:
+    return {
+        "trace_id": _hex(span.trace_id, "trace"), "span_id": _hex(span.span_id, "span"), "parent_id": span.parent_span_id.hex(),
+        "name": text(span.name), "kind": span.kind,
+        "start_ns": span.start_time_unix_nano, "end_ns": span.end_time_unix_nano,
+        "attributes_json": to_json(_attributes(span.attributes)),
+        "links_json": to_json([[link.trace_id.hex(), link.span_id.hex()] for link in span.links]),
+        "links_dropped": span.dropped_links_count,
+        "status": span.status.code, "status_message": text(span.status.message),
+    }  # fmt: skip
+
+
+def _hex(raw: bytes, kind: str) -> str:
+    return raw.hex() if len(raw) == ID_BYTES[kind] and any(raw) else ""
+
+
+def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+def _value(value: Any) -> Any:
+    """OTLP AnyValue → what JSON can hold; bytes as hexadecimal."""
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(item) for item in value.array_value.values]
+    if kind == "kvlist_value":
+        return _attributes(value.kvlist_value.values)
+    if kind == "bytes_value":
+        return value.bytes_value.hex()
+    return getattr(value, kind) if kind else None

@@ -1,0 +1,164 @@
+"""The audit's SQL: for each criterion a query for the rows that break it, and one for the figure."""
+
+SHARE_TOLERANCE = 1e-6
+"""Shares are ratios of small counts; anything below this is rounding."""
+OCCUPANCY_TOLERANCE_S, OCCUPANCY_TOLERANCE_SHARE = 1.0, 0.05
+"""Occupancy is measured where the instance lives, its lifetime from facts on the bus: they differ by the time a message takes."""
+
+SIZE = """
+SELECT (SELECT count(*) FROM executions WHERE run = :run) AS executions,
+       (SELECT count(*) FROM steps WHERE run = :run AND updated_at_s IS NOT NULL) AS steps
+"""
+
+UNTRACEABLE = """
+SELECT l.sample_id, l.state, a.attempt, a.image_digest,
+       COALESCE(s.version_max, (SELECT max(c.version_max) FROM calls c WHERE c.run = l.run AND c.sample_id = l.sample_id),
+                a.policy_version, v.policy_version) AS version
+FROM (SELECT run, sample_id, 'trained' AS state FROM step_samples WHERE run = :run
+      UNION SELECT run, sample_id, 'dropped' FROM drops WHERE run = :run) l
+LEFT JOIN attempts a ON a.run = l.run AND a.sample_id = l.sample_id
+LEFT JOIN samples s ON s.run = l.run AND s.sample_id = l.sample_id
+LEFT JOIN (SELECT run, group_id, min(policy_version) AS policy_version FROM dispatches GROUP BY run, group_id) v
+       ON v.run = a.run AND v.group_id = a.group_id
+WHERE a.attempt IS NULL
+   OR (COALESCE(a.image_digest, '') = '' AND (l.state = 'trained' OR a.started_at_s IS NOT NULL))
+   OR (l.state = 'trained' AND (s.version_min IS NULL OR s.version_max IS NULL OR s.version_min < 0))
+   OR COALESCE(s.version_max, (SELECT max(c.version_max) FROM calls c WHERE c.run = l.run AND c.sample_id = l.sample_id),
+               a.policy_version, v.policy_version) IS NULL
+"""
+"""A dropped sample whose environment never came up has no image, and that is its trace; every other one has."""
+
+TRACED = """
+SELECT (SELECT count(*) FROM step_samples WHERE run = :run) AS trained,
+       (SELECT count(*) FROM drops WHERE run = :run) AS dropped
+"""
+
+UNFINGERPRINTED = """
+SELECT t.sample_id FROM step_samples t
+WHERE t.run = :run
+  AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.run = t.run AND r.fingerprint <> '')
+  AND NOT EXISTS (SELECT 1 FROM attempts a JOIN dispatches d ON d.run = a.run AND d.group_id = a.group_id
+                  WHERE a.run = t.run AND a.sample_id = t.sample_id AND d.fingerprint <> '')
+"""
+
+FINGERPRINTS = """
+SELECT (SELECT count(*) FROM step_samples WHERE run = :run) AS trained,
+       (SELECT count(*) FROM (SELECT fingerprint FROM runs WHERE run = :run AND fingerprint <> ''
+                              UNION SELECT fingerprint FROM dispatches WHERE run = :run AND fingerprint <> '') f) AS fingerprints
+"""
+
+INCOMPLETE = """
+SELECT b.step, b.cause, b.turns, b.turns_target, g.turns AS turns_of_groups
+FROM batches b
+LEFT JOIN (SELECT run, step, sum(turns) AS turns FROM batch_groups GROUP BY run, step) g
+       ON g.run = b.run AND g.step = b.step
+WHERE b.run = :run
+  AND (b.cause NOT IN ('turns', 'wait', 'exhausted')
+       OR (b.cause = 'turns' AND b.turns < b.turns_target)
+       OR (b.cause <> 'turns' AND b.turns >= b.turns_target)
+       OR b.turns_target <> :turns_per_step
+       OR b.turns <> COALESCE(g.turns, 0))
+"""
+"""Turns against the target decide, whatever the number of groups; the turns are those of the groups that were taken in."""
+
+CLOSED = """
+SELECT count(*) AS closed, count(CASE WHEN cause = 'turns' THEN 1 END) AS by_turns,
+       COALESCE(min(turns), 0) AS turns_min, COALESCE(max(turns), 0) AS turns_max,
+       COALESCE(min(groups), 0) AS groups_min, COALESCE(max(groups), 0) AS groups_max
+FROM batches WHERE run = :run
+"""
+
+OVER_TRUNCATED = f"""
+SELECT step, truncated_share FROM batches WHERE run = :run AND truncated_share > :truncated_share_max + {SHARE_TOLERANCE}
+"""
+
+TRUNCATED = "SELECT max(truncated_share) AS share FROM batches WHERE run = :run"
+
+OVER_AGE = """
+SELECT t.sample_id, t.step, s.policy_version, t.step - s.policy_version AS age_steps
+FROM step_samples t LEFT JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
+WHERE t.run = :run AND (s.policy_version IS NULL OR t.step - s.policy_version > :age_steps_max)
+UNION ALL
+SELECT d.sample_id, d.step, NULL, d.age_steps FROM drops d
+WHERE d.run = :run AND d.reason = 'age' AND d.age_steps <= :age_steps_max
+"""
+"""Trained over the cap, or of unknown age; or dropped by age though not over it."""
+
+AGES = """
+SELECT (SELECT max(t.step - s.policy_version) FROM step_samples t
+        JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id WHERE t.run = :run) AS oldest,
+       (SELECT count(*) FROM drops WHERE run = :run AND reason = 'age') AS dropped
+"""
+
+FAILED_SHARE = """
+SELECT b.step, s.task_type, avg(CASE WHEN s.success THEN 0.0 ELSE 1.0 END) AS share, count(*) AS kept
+FROM batch_samples b JOIN samples s ON s.run = b.run AND s.sample_id = b.sample_id
+WHERE b.run = :run AND NOT EXISTS (SELECT 1 FROM drops d WHERE d.run = b.run AND d.sample_id = b.sample_id)
+GROUP BY b.step, s.task_type ORDER BY b.step, s.task_type
+"""
+
+FAILED_SHARE_SAID = "SELECT step, failed_share_json FROM batches WHERE run = :run"
+
+NO_GRADIENT = "SELECT step, no_gradient, micros FROM batches WHERE run = :run ORDER BY step"
+
+NO_GRADIENT_ALARMS = "SELECT count(*) AS alarms FROM alarms WHERE run = :run AND kind = 'no_gradient'"
+
+TURNS = """
+SELECT a.sample_id, a.turns, a.calls, count(c.call_id) AS records
+FROM attempts a LEFT JOIN calls c ON c.run = a.run AND c.sample_id = a.sample_id
+WHERE a.run = :run AND a.ended_at_s IS NOT NULL
+GROUP BY a.sample_id, a.turns, a.calls HAVING a.turns <> count(c.call_id) OR a.calls <> count(c.call_id)
+"""
+
+TURN_SUMS = """
+SELECT (SELECT sum(turns) FROM attempts WHERE run = :run AND ended_at_s IS NOT NULL) AS turns,
+       count(a.sample_id) AS records, count(*) - count(a.sample_id) AS open_records
+FROM calls c LEFT JOIN attempts a ON a.run = c.run AND a.sample_id = c.sample_id AND a.ended_at_s IS NOT NULL
+WHERE c.run = :run
+"""
+
+STATES = """
+SELECT execution_id, CASE WHEN trained > 0 AND dropped > 0 THEN 'trained and dropped'
+                          WHEN dispatched = 0 THEN 'never dispatched' ELSE 'lost by its step' END AS state
+FROM (
+    SELECT x.execution_id,
+           (SELECT count(*) FROM executions e WHERE e.run = :run AND e.execution_id = x.execution_id AND e.purpose = 'train')
+               AS dispatched,
+           (SELECT count(*) FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
+            WHERE t.run = :run AND s.execution_id = x.execution_id) AS trained,
+           (SELECT count(*) FROM drops d
+            WHERE d.run = :run AND d.execution_id = x.execution_id AND d.reason <> 'duplicate') AS dropped,
+           (SELECT count(*) FROM samples s JOIN batch_samples b ON b.run = s.run AND b.sample_id = s.sample_id
+            JOIN steps u ON u.run = b.run AND u.step = b.step AND u.updated_at_s IS NOT NULL
+            WHERE s.run = :run AND s.execution_id = x.execution_id) AS consumed
+    FROM (SELECT execution_id FROM samples WHERE run = :run UNION SELECT execution_id FROM drops WHERE run = :run) x
+) counted
+WHERE (trained > 0 AND dropped > 0) OR dispatched = 0 OR (consumed > 0 AND trained = 0 AND dropped = 0)
+"""
+"""In two states, or in none: consumed by a batch whose step is done, yet neither trained nor dropped."""
+
+TRAINED_TWICE = """
+SELECT COALESCE(s.execution_id, t.sample_id) AS execution, count(*) AS trainings
+FROM step_samples t LEFT JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
+WHERE t.run = :run GROUP BY COALESCE(s.execution_id, t.sample_id) HAVING count(*) > 1
+"""
+"""By execution: neither a sample in two steps, nor two attempts of one execution."""
+
+TRAININGS = "SELECT count(*) AS trainings, count(DISTINCT sample_id) AS samples FROM step_samples WHERE run = :run"
+
+OCCUPANCY = """
+SELECT sample_id, occupancy_s, ended_at_s - started_at_s AS lifetime_s FROM attempts
+WHERE run = :run AND ended_at_s IS NOT NULL AND started_at_s IS NOT NULL
+  AND abs(occupancy_s - (ended_at_s - started_at_s))
+      > :tolerance_s + :tolerance_share * abs(ended_at_s - started_at_s)
+UNION ALL
+SELECT sample_id, occupancy_s, 0 FROM attempts
+WHERE run = :run AND ended_at_s IS NOT NULL AND started_at_s IS NULL AND occupancy_s > :tolerance_s
+"""
+
+LIFETIMES = """
+SELECT sum(CASE WHEN ended_at_s IS NOT NULL THEN occupancy_s END) AS occupancy_s,
+       sum(CASE WHEN started_at_s IS NOT NULL THEN ended_at_s - started_at_s END) AS lifetimes_s,
+       count(CASE WHEN started_at_s IS NOT NULL AND ended_at_s IS NULL THEN 1 END) AS open
+FROM attempts WHERE run = :run
+"""

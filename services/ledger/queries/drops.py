@@ -1,0 +1,61 @@
+"""Drops by reason with what they cost, and whether the long ones are dropped more (C9).
+
+`drops` answers:
+
+    reasons  [{reason, meaning, samples, turns, tokens, occupancy_s, age_steps_mean, age_steps_max, waited_s_mean}]
+    total    {samples, turns, tokens, occupancy_s}
+    length   {dropped_turns_mean, kept_turns_mean, ratio}       kept: trained samples
+    line     the settings that draw the line: age_steps_max, wait_s, truncated_share_max, failed_share_max,
+             failed_share_by_type
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from gyre.config import Config
+from gyre.records import DROP_REASONS
+from services.ledger.queries.sql import number, one, rows
+
+BY_REASON = """
+SELECT reason, count(*) AS samples, sum(turns) AS turns, sum(tokens) AS tokens, sum(occupancy_s) AS occupancy_s,
+       avg(age_steps) AS age_steps_mean, max(age_steps) AS age_steps_max, avg(waited_s) AS waited_s_mean
+FROM drops WHERE run = :run GROUP BY reason ORDER BY count(*) DESC, reason
+"""
+
+DROPPED_TURNS = "SELECT avg(turns) AS mean FROM drops WHERE run = :run AND reason <> 'duplicate'"
+
+KEPT_TURNS = """
+SELECT avg(s.turns) AS mean FROM samples s JOIN step_samples t ON t.run = s.run AND t.sample_id = s.sample_id
+WHERE s.run = :run
+"""
+
+
+def drops(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]:
+    """The answer whose shape the module's docstring gives."""
+    reasons = [_reason(row) for row in rows(connection, BY_REASON, run=run)]
+    dropped = one(connection, DROPPED_TURNS, run=run)["mean"]
+    kept = one(connection, KEPT_TURNS, run=run)["mean"]
+    line = config.trajproc
+    return {
+        "reasons": reasons,
+        "total": {name: sum(row[name] for row in reasons) for name in ("samples", "turns", "tokens", "occupancy_s")},
+        "length": {
+            "dropped_turns_mean": None if dropped is None else float(dropped),
+            "kept_turns_mean": None if kept is None else float(kept),
+            "ratio": float(dropped) / float(kept) if dropped is not None and kept else None,
+        },
+        "line": {
+            "age_steps_max": line.age_steps_max, "wait_s": line.wait_s, "truncated_share_max": line.truncated_share_max,
+            "failed_share_max": line.failed_share_max, "failed_share_by_type": dict(line.failed_share_by_type),
+        },
+    }  # fmt: skip
+
+
+def _reason(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "reason": row["reason"], "meaning": DROP_REASONS.get(row["reason"], ""), "samples": row["samples"],
+        "turns": number(row["turns"]), "tokens": number(row["tokens"]),
+        "occupancy_s": float(number(row["occupancy_s"])), "age_steps_mean": float(number(row["age_steps_mean"])),
+        "age_steps_max": number(row["age_steps_max"]), "waited_s_mean": float(number(row["waited_s_mean"])),
+    }  # fmt: skip

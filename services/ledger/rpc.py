@@ -1,0 +1,88 @@
+"""LedgerService: each call runs one query in a thread, on a snapshot of its own."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+import msgspec
+import sqlalchemy as sa
+
+from gyre.api.ledger.v1 import ledger_pb2, ledger_pb2_grpc
+from gyre.config import Config
+from gyre.errors import GyreError, Unavailable
+from gyre.rpc import abort_with
+from services.ledger import queries
+from services.ledger.core.tables import INTAKE
+from services.ledger.storage import Database
+
+FULL_NAME = "gyre.api.ledger.v1.LedgerService"
+
+
+class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
+    """Answers from the database; `progress` (absent offline) tells how far the bus has been read, and how much was poison."""
+
+    def __init__(self, database: Database, run: str, config: Config, progress: Callable[[], Any] | None = None) -> None:
+        self._database = database
+        self._run = run
+        self._config = config
+        self._progress = progress
+
+    async def Audit(self, request, context: grpc.aio.ServicerContext):
+        criteria = await self._ask(context, queries.audit, self._run, self._config)
+        return ledger_pb2.AuditResponse(
+            passed=all(criterion.passed for criterion in criteria),
+            criteria=[
+                ledger_pb2.Criterion(name=one.name, passed=one.passed, figure=one.figure, query=one.query)
+                for one in criteria
+            ],
+        )
+
+    async def Explain(self, request, context: grpc.aio.ServicerContext):
+        page = await self._ask(context, queries.explain, self._run, request.sample_id)
+        return ledger_pb2.ExplainResponse(json=to_text(page))
+
+    async def GetDrops(self, request, context: grpc.aio.ServicerContext):
+        page = await self._ask(context, queries.drops, self._run, self._config)
+        return ledger_pb2.GetDropsResponse(json=to_text(page))
+
+    async def GetBooks(self, request, context: grpc.aio.ServicerContext):
+        page = await self._ask(context, queries.books, self._run, self._config)
+        return ledger_pb2.GetBooksResponse(json=to_text(page))
+
+    async def GetTrace(self, request, context: grpc.aio.ServicerContext):
+        page = await self._ask(context, queries.trace, self._run, request.id)
+        return ledger_pb2.GetTraceResponse(json=to_text(page))
+
+    async def GetIntake(self, request, context: grpc.aio.ServicerContext):
+        stored = await self._ask(context, intake, self._run)
+        try:
+            sequence, poison = await self._progress() if self._progress else (stored["stream_sequence"], 0)
+        except GyreError as error:
+            await abort_with(context, error)
+        return ledger_pb2.GetIntakeResponse(
+            stream_sequence=sequence, facts=stored["facts"], spans=stored["spans"], poison=poison
+        )
+
+    async def _ask(self, context: grpc.aio.ServicerContext, question: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return await asyncio.to_thread(self._read, question, arguments)
+        except GyreError as error:
+            await abort_with(context, error)
+        except sa.exc.DBAPIError as error:
+            await abort_with(context, Unavailable(f"the ledger database does not answer: {error.orig}"))
+
+    def _read(self, question: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        with self._database.read() as connection:
+            return question(connection, *arguments)
+
+
+def intake(connection: sa.Connection, run: str) -> dict[str, int]:
+    """`stream_sequence` (newest fact stored), `facts`, `spans`."""
+    row = connection.execute(sa.select(INTAKE).where(INTAKE.c.run == run)).mappings().first()
+    return {name: row[name] if row else 0 for name in ("stream_sequence", "facts", "spans")}
+
+
+def to_text(page: Any) -> str:
+    """JSON; NaN becomes null."""
+    return msgspec.json.encode(page).decode()

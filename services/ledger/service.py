@@ -1,0 +1,122 @@
+"""Shell of the ledger: bus, writer, OTLP receiver and queries in one process; or queries alone, when the run is over."""
+
+import argparse
+import asyncio
+import dataclasses
+
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+
+from gyre.api.ledger.v1 import ledger_pb2_grpc
+from gyre.bus import Bus, streams
+from gyre.bus.subjects import PREFIX
+from gyre.errors import InvalidInput, Unavailable
+from gyre.rpc import RpcServer
+from gyre.service import Context, until_stopped
+from services.ledger import otlp, queries, rpc
+from services.ledger.intake import CONSUMER, Intake, raise_alarm
+from services.ledger.storage import Database, Writer, database_url
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What the ledger takes beyond `--run`."""
+    parser.add_argument(
+        "--offline", action="store_true", help="answer queries only: no bus, no OTLP; for a run that is over"
+    )
+    parser.add_argument(
+        "--print", nargs="+", metavar=("QUESTION", "ID"), default=[],
+        help="answer one question as JSON on standard output and end: audit, books, drops, explain SAMPLE, trace SAMPLE_OR_TRACE",
+    )  # fmt: skip
+
+
+async def serve(context: Context) -> None:
+    """Keep the books of one run and answer questions about them."""
+    database = Database(database_url(context.config, context.folder))
+    database.migrate()
+    try:
+        if getattr(context.arguments, "print", []):
+            print(answer(database, context, *context.arguments.print))
+        elif getattr(context.arguments, "offline", False):
+            await _serve_offline(context, database)
+        else:
+            await _serve_online(context, database)
+    finally:
+        database.close()
+
+
+def answer(database: Database, context: Context, question: str, *names: str) -> str:
+    """JSON text of one question. Raises InvalidInput for a question there is not, NotFound as the queries do."""
+    asked = {
+        "audit": lambda connection: _audit(queries.audit(connection, context.run, context.config)),
+        "books": lambda connection: queries.books(connection, context.run, context.config),
+        "drops": lambda connection: queries.drops(connection, context.run, context.config),
+        "explain": lambda connection: queries.explain(connection, context.run, *names),
+        "trace": lambda connection: queries.trace(connection, context.run, *names),
+    }
+    if question not in asked or len(names) != (question in ("explain", "trace")):
+        raise InvalidInput(
+            f"{question!r} with {len(names)} names is no question; ask one of: audit, books, drops, explain SAMPLE, trace ID"
+        )
+    with database.read() as connection:
+        return rpc.to_text(asked[question](connection))
+
+
+def _audit(criteria: list[queries.Criterion]) -> dict:
+    return {"passed": all(one.passed for one in criteria), "criteria": [dataclasses.asdict(one) for one in criteria]}
+
+
+async def _serve_offline(context: Context, database: Database) -> None:
+    server = _server(context)
+    servicer = rpc.LedgerServicer(database, context.run, context.config)
+    server.add(ledger_pb2_grpc.add_LedgerServiceServicer_to_server, servicer, rpc.FULL_NAME)
+    await server.start()
+    try:
+        await until_stopped(context)
+    finally:
+        await server.stop()
+
+
+async def _serve_online(context: Context, database: Database) -> None:
+    bus = await context.bus("ledger")
+    loop = asyncio.get_running_loop()
+    alarms: set[asyncio.Task] = set()
+
+    def on_trouble(message: str) -> None:
+        def begin() -> None:
+            task = loop.create_task(raise_alarm(bus, context.clock, "ledger_database", message))
+            alarms.add(task)
+            task.add_done_callback(alarms.discard)
+
+        loop.call_soon_threadsafe(begin)
+
+    writer = Writer(database, context.run, on_trouble)
+    writer.start()
+    server = _server(context)
+    servicer = rpc.LedgerServicer(database, context.run, context.config, lambda: progress(bus))
+    server.add(ledger_pb2_grpc.add_LedgerServiceServicer_to_server, servicer, rpc.FULL_NAME)
+    server.add(trace_service_pb2_grpc.add_TraceServiceServicer_to_server, otlp.TraceReceiver(writer), otlp.FULL_NAME)
+    await server.start()
+    try:
+        await until_stopped(context, Intake(bus, writer).run())
+    finally:
+        await server.stop()
+        await asyncio.to_thread(writer.close)
+        for task in alarms:
+            task.cancel()
+        await bus.close()
+
+
+def _server(context: Context) -> RpcServer:
+    """Without tracing interceptors: a span for each OTLP export would be exported by an export of its own, for ever."""
+    return RpcServer(context.folder.endpoint("ledger"), context.rpc_keys())
+
+
+async def progress(bus: Bus) -> tuple[int, int]:
+    """(every fact up to this stream sequence is stored, how many messages were poison). Raises Unavailable."""
+    try:
+        consumer = await bus.js.consumer_info(streams.FACTS, f"{bus.run}-{CONSUMER}")
+        subject = f"{PREFIX}.{bus.run}.dead.{bus.service}"
+        dead = await bus.js.stream_info(streams.DEAD, subjects_filter=subject)
+    except Exception as error:
+        raise Unavailable(f"the bus does not say how far the intake is: {error}") from error
+    subjects = dead.state.subjects or {}
+    return (consumer.ack_floor.stream_seq or 0) if consumer.ack_floor else 0, int(subjects.get(subject, 0))
