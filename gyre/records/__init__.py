@@ -7,7 +7,16 @@ Times are Unix seconds (`at_s`), durations end in `_s`, versions are optimizer s
 from gyre.records.arrays import Row, array, pack
 from gyre.records.call import CallRecorded, Sampling
 from gyre.records.cell import CELL_PHASES, RoleChanged, WaterlevelChanged, WeightsPublished
-from gyre.records.codec import SCHEMA_VERSION, Fact, decode_fact, decode_micro, decode_task, encode
+from gyre.records.codec import (
+    SCHEMA_VERSION,
+    Fact,
+    decode_fact,
+    decode_micro,
+    decode_rows,
+    decode_task,
+    encode,
+    encode_rows,
+)
 from gyre.records.execution import (
     Evaluation,
     ExecutionEnded,
@@ -66,7 +75,9 @@ __all__ = [
     "array",
     "decode_fact",
     "decode_micro",
+    "decode_rows",
     "decode_task",
     "encode",
+    "encode_rows",
     "pack",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from gyre.errors import InvalidInput
+from gyre.records.arrays import Row
 from gyre.records.call import CallRecorded
 from gyre.records.cell import RoleChanged, WaterlevelChanged, WeightsPublished
 from gyre.records.execution import (
@@ -55,6 +56,7 @@ _encoder = msgspec.msgpack.Encoder()
 _fact_decoder = msgspec.msgpack.Decoder(Fact)
 _task_decoder = msgspec.msgpack.Decoder(TaskDispatched)
 _micro_decoder = msgspec.msgpack.Decoder(MicroStep)
+_rows_decoder = msgspec.msgpack.Decoder(list[Row])
 
 
 def encode(record: msgspec.Struct) -> bytes:
@@ -72,6 +74,15 @@ def decode_task(data: bytes) -> TaskDispatched:
 
 def decode_micro(data: bytes) -> MicroStep:
     return _decode(_micro_decoder, data)
+
+
+def encode_rows(rows: list[Row]) -> bytes:
+    """Rows by themselves, for the blob store (MicroStep.blob)."""
+    return _encoder.encode(rows)
+
+
+def decode_rows(data: bytes) -> list[Row]:
+    return _decode(_rows_decoder, data)
 
 
 def _decode(decoder: "msgspec.msgpack.Decoder[Any]", data: bytes) -> Any:

@@ -62,6 +62,8 @@ class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):
     rows: list[Row]
     tokens: int
     at_s: float
+    blob: str = ""
+    """Digest in the run's blob store of the rows (`decode_rows`), where a single row is over the bus's payload; `rows` is then empty."""
 
 
 class StepJoined(msgspec.Struct, frozen=True, kw_only=True, tag="step.joined"):

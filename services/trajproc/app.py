@@ -1,0 +1,119 @@
+"""The shell: fold the facts, catch up, then say what was decided, one intent at a time.
+
+Nothing is said before the whole past is folded. Each record is folded as soon as it is durable, which confirms its intent; when it comes round
+again on the stream it changes nothing. A kill at any point leaves intents that the next start finds again.
+"""
+
+import asyncio
+import logging
+
+from gyre.api.trajproc.v1 import trajproc_pb2_grpc
+from gyre.bus import BlobStore, Bus
+from gyre.clock import Clock
+from gyre.errors import InvariantBroken
+from gyre.records import AlarmRaised, BatchClosed, BatchExtended, SampleReady
+from gyre.service import Context, until_stopped
+from gyre.telemetry import emit_span
+from services.trajproc.bus import ROWS_BYTES_MAX, Facts, publish
+from services.trajproc.core.fold import Processor
+from services.trajproc.core.state import Group
+from services.trajproc.rpc import SERVICE, TrajprocServicer
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+"""How often the wait policy is looked at."""
+
+
+class App:
+    """One processor on one bus."""
+
+    def __init__(self, processor: Processor, bus: Bus, blobs: BlobStore, clock: Clock) -> None:
+        self.processor = processor
+        self._bus = bus
+        self._blobs = blobs
+        self._clock = clock
+        self._acting = asyncio.Lock()
+        self.has_caught_up = asyncio.Event()
+
+    async def follow(self) -> None:
+        async for fact, is_present in Facts(self._bus).follow():
+            async with self._acting:
+                if fact is not None:
+                    self.processor.fold(fact)
+                if is_present:
+                    self.has_caught_up.set()
+                    await self._act()
+
+    async def tick(self) -> None:
+        await self.has_caught_up.wait()
+        while True:
+            await asyncio.sleep(TICK_S)
+            async with self._acting:
+                self.processor.tick(self._clock.now_s())
+                await self._act()
+
+    async def _act(self) -> None:
+        """Say every intent; folding its last record takes it off the list."""
+        while self.processor.intents:
+            intent, about = next(iter(self.processor.intents.items()))
+            records = self.processor.records(intent, self._clock.now_s())
+            while True:
+                began_s = self._clock.now_s()
+                record = next(records, None)
+                if record is None:
+                    break
+                if isinstance(record, SampleReady):
+                    _build_span(record, began_s, self._clock.now_s())
+                elif isinstance(record, BatchExtended):
+                    _wait_spans(about, record, self._clock.now_s())
+                await publish(self._bus, self._blobs, record)
+                self.processor.fold(record)
+                _note(record)
+            if intent in self.processor.intents:
+                raise InvariantBroken(f"everything was said of {intent}, and it is still to be said")
+
+
+def _build_span(record: SampleReady, began_s: float, ended_s: float) -> None:
+    emit_span(
+        "trajectory.build", began_s, ended_s, record.traceparent,
+        gyre_execution=record.execution_id, gyre_sample=record.sample_id, gyre_group=record.group_id,
+        gyre_attempt=record.attempt, gyre_paths=record.paths, gyre_tokens_tree=record.tokens_tree,
+        gyre_targets=record.targets_chosen, gyre_advantage=record.advantage,
+    )  # fmt: skip
+
+
+def _wait_spans(group: Group, record: BatchExtended, taken_s: float) -> None:
+    for verdict in group.trainable:
+        if verdict.sample_id in record.sample_ids and verdict.ready_at_s:
+            emit_span(
+                "trajectory.wait_for_batch", verdict.ready_at_s, taken_s, verdict.ended.traceparent,
+                gyre_execution=verdict.ended.execution_id, gyre_sample=verdict.sample_id, gyre_group=group.group_id,
+                gyre_step=record.step, gyre_policy_age_steps=record.step - group.policy_version,
+            )  # fmt: skip
+
+
+def _note(record: object) -> None:
+    if isinstance(record, BatchClosed):
+        log.info(
+            "step %d closed by %s: %d groups, %d executions, %d/%d turns, staleness %.2f (max %d)%s",
+            record.step, record.cause, len(record.groups), len(record.sample_ids), record.turns, record.turns_target,
+            record.staleness_mean, record.staleness_max, ", no gradient" if record.no_gradient else "",
+        )  # fmt: skip
+    elif isinstance(record, AlarmRaised):
+        log.warning("alarm %s: %s", record.kind, record.message)
+
+
+async def run(context: Context) -> None:
+    """Turns ended executions into training batches."""
+    bus = await context.bus("trajproc")
+    processor = Processor(context.config.trajproc, ROWS_BYTES_MAX)
+    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock)
+    server = context.rpc_server("trajproc")
+    server.add(trajproc_pb2_grpc.add_TrajprocServiceServicer_to_server, TrajprocServicer(processor), SERVICE)
+    await server.start()
+    try:
+        await until_stopped(context, app.follow(), app.tick())
+    finally:
+        await server.stop()
+        await bus.close()

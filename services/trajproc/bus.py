@@ -1,0 +1,44 @@
+"""The processor's side of the bus: follow the facts, catch up, publish what is decided."""
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from gyre.bus import BlobStore, Bus
+from gyre.bus.server import MAX_PAYLOAD_BYTES
+from gyre.records import MicroStep, encode, encode_rows
+from services.trajproc.core.fold import FOLDED
+
+log = logging.getLogger(__name__)
+
+ROWS_BYTES_MAX = MAX_PAYLOAD_BYTES - 64 * 1024
+"""Rows of one message; what is left is for headers and framing."""
+
+
+class Facts:
+    """Facts in order, and where the past ends."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def follow(self) -> AsyncIterator[tuple[Any, bool]]:
+        """Each fact, and whether the newest one that was there at the start has been seen.
+
+        The first item is (None, True) when there is no past.
+        """
+        past = await self._bus.last_sequence(FOLDED)
+        if past == 0:
+            yield None, True
+        async for fact, delivery in self._bus.follow(FOLDED):
+            yield fact, delivery.sequence >= past
+
+
+async def publish(bus: Bus, blobs: BlobStore, record: Any) -> None:
+    """Durable when it returns. A micro-step whose one row is larger than the bus takes goes through the blob store."""
+    if isinstance(record, MicroStep) and len(record.rows) == 1 and len(encode(record)) > ROWS_BYTES_MAX:
+        digest = blobs.put(encode_rows(record.rows))
+        log.info("%s: %d tokens in one row, sent as blob %s", record.micro_id, record.tokens, digest)
+        record = msgspec.structs.replace(record, rows=[], blob=digest)
+    await bus.publish(record)

@@ -1,0 +1,41 @@
+"""What an operator must see of a closed batch (C5, C8, C10). The same batch raises the same alarms, under the same names."""
+
+from gyre.config import TrajprocConfig
+from gyre.errors import InvariantBroken
+from gyre.records import AlarmRaised, BatchClosed
+from services.trajproc.core.batch import check_promises
+
+SERVICE = "trajproc"
+
+
+def key(alarm: AlarmRaised) -> str:
+    return f"{alarm.kind}.{alarm.at_s:.6f}"
+
+
+def of_batch(fact: BatchClosed, no_gradient_streak: int, config: TrajprocConfig) -> list[AlarmRaised]:
+    """`no_gradient_streak`: batches without gradient in a row, this one included."""
+    found = []
+    if fact.no_gradient and no_gradient_streak % config.no_gradient_alarm == 0:
+        found.append(_alarm(
+            "no_gradient", fact, f"{no_gradient_streak} batches in a row gave no gradient: rewards do not differ within any group",
+            {"batches": float(no_gradient_streak)},
+        ))  # fmt: skip
+    if fact.truncated_share > config.truncated_share_max:
+        found.append(_alarm(
+            "truncated_share", fact, f"{fact.truncated_share:.0%} of the batch timed out, the line is {config.truncated_share_max:.0%}",
+            {"share": fact.truncated_share, "line": config.truncated_share_max},
+        ))  # fmt: skip
+    try:
+        check_promises(fact, config)
+    except InvariantBroken as error:
+        values = {"oldest": float(fact.staleness_max), "cap": float(config.age_steps_max)}
+        kind = "age_cap" if fact.staleness_max > config.age_steps_max else "invariant"
+        found.append(_alarm(kind, fact, str(error), values))
+    return found
+
+
+def _alarm(kind: str, fact: BatchClosed, message: str, values: dict[str, float]) -> AlarmRaised:
+    return AlarmRaised(
+        kind=kind, message=f"step {fact.step}: {message}", service=SERVICE, at_s=fact.at_s,
+        values={"step": float(fact.step), **values},
+    )  # fmt: skip

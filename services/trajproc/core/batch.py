@@ -1,0 +1,136 @@
+"""What goes into a batch, and what is said when it closes (C5, C8, C10). Pure functions of groups and batches."""
+
+from gyre.config import TrajprocConfig
+from gyre.errors import InvariantBroken
+from gyre.records import BatchClosed
+from services.trajproc.core.advantage import advantages
+from services.trajproc.core.reward import composite, is_success, why_no_reward
+from services.trajproc.core.roles import UNTRAINED, class_of
+from services.trajproc.core.state import Batch, Group, Member, Taken, Verdict, sample_of
+from services.trajproc.core.tree import usable
+
+SHARE_EPSILON = 1e-9
+"""Shares such as 0.2·5 must count as the whole numbers they are."""
+
+
+def judge(group: Group, config: TrajprocConfig) -> list[Verdict]:
+    """Verdicts of a complete group. The baseline is over every member with a reward, also one without target tokens."""
+    verdicts, rewarded = [], []
+    for name in group.execution_ids:
+        member = group.members[name]
+        assert member.ended is not None
+        verdict = Verdict(sample_of(member.ended), member.ended, why_no_reward(member.ended))
+        if not verdict.drop:
+            verdict.reward, verdict.rewards = composite(member.ended.evaluation, config.milestone_share)
+            verdict.success = is_success(member.ended.evaluation)
+            rewarded.append(verdict)
+            if not has_targets(member):
+                verdict.drop = "no_targets"
+        verdicts.append(verdict)
+    for verdict, advantage in zip(
+        rewarded, advantages(config.advantage, [verdict.reward for verdict in rewarded]), strict=True
+    ):
+        verdict.advantage = advantage
+    return verdicts
+
+
+def has_targets(member: Member) -> bool:
+    """Whether sampling will find a target: a usable call of a trained role whose output reached the harness."""
+    calls, _ = usable(member.calls.values())
+    return any(class_of(call.role) < UNTRAINED and call.delivered and call.output_ids for call in calls)
+
+
+def failed_share_line(task_type: str, config: TrajprocConfig) -> float:
+    return config.failed_share_by_type.get(task_type, config.failed_share_max)
+
+
+def failed_kept_max(kept: int, failed: int, successes: int, share: float) -> int | None:
+    """How many failed samples may join a batch that has `kept` of the type, `failed` of them failed, and now gets `successes`.
+
+    The largest k with failed + k ≤ share·(kept + successes + k); None: any number.
+    """
+    if share >= 1.0:
+        return None
+    return max(0, int((share * (kept + successes) - failed) / (1.0 - share) + SHARE_EPSILON))
+
+
+def take(group: Group, batch: Batch, config: TrajprocConfig) -> Taken:
+    """The group's part in the batch. Members are exchangeable, so the quota keeps the first failed ones in member order.
+
+    A group without gradient is consumed whole: its executions and turns count, so that the law of staleness holds.
+    """
+    counted, dropped = group.trainable, {}
+    if any(verdict.advantage for verdict in counted):
+        successes = sum(verdict.success for verdict in counted)
+        kept_so_far, failed_so_far = batch.of_type(group.task_type)
+        most = failed_kept_max(kept_so_far, failed_so_far, successes, failed_share_line(group.task_type, config))
+        failed = [verdict.sample_id for verdict in counted if not verdict.success]
+        over = set() if most is None else set(failed[most:])
+        dropped = dict.fromkeys(sorted(over), "quota")
+        counted = [verdict for verdict in counted if verdict.sample_id not in over]
+    has_gradient = any(verdict.advantage for verdict in counted)
+    if not has_gradient:
+        dropped |= {verdict.sample_id: "no_gradient" for verdict in counted}
+    return Taken(
+        group_id=group.group_id,
+        task_type=group.task_type,
+        policy_version=group.policy_version,
+        executions=len(group.execution_ids),
+        sample_ids=[verdict.sample_id for verdict in counted],
+        turns=sum(verdict.ended.turns for verdict in counted),
+        truncated=sum(verdict.ended.ending == "timed_out" for verdict in counted),
+        kept=len(counted) if has_gradient else 0,
+        failed=sum(not verdict.success for verdict in counted) if has_gradient else 0,
+        dropped=dropped,
+    )
+
+
+def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
+    """The batch's last word. An empty batch has divisor 1, so that whoever divides by it gets its zero gradient back."""
+    parts = list(batch.taken.values())
+    sample_ids = [name for part in parts for name in part.sample_ids]
+    micro_ids = [name for part in parts for name in part.micro_ids or []]
+    failed_share = {}
+    for task_type in sorted({part.task_type for part in parts}):
+        kept, failed = batch.of_type(task_type)
+        if kept:
+            failed_share[task_type] = failed / kept
+    mean, oldest = staleness(batch)
+    return BatchClosed(
+        step=batch.step,
+        cause=batch.closing,
+        turns=batch.turns,
+        turns_target=turns_target,
+        groups=[part.group_id for part in parts],
+        sample_ids=sample_ids,
+        micro_ids=micro_ids,
+        divisor=max(1, len(sample_ids)),
+        truncated_share=sum(part.truncated for part in parts) / max(1, len(sample_ids)),
+        failed_share=failed_share,
+        no_gradient=not micro_ids,
+        staleness_mean=mean,
+        staleness_max=oldest,
+        at_s=at_s,
+    )
+
+
+def staleness(batch: Batch) -> tuple[float, int]:
+    """Mean and maximum of (step − v_d) over all executions of the groups that the batch consumed (A5); zeros when it is empty."""
+    ages = [(batch.step - part.policy_version, part.executions) for part in batch.taken.values()]
+    executions = sum(count for _, count in ages)
+    if not executions:
+        return 0.0, 0
+    return sum(age * count for age, count in ages) / executions, max(age for age, _ in ages)
+
+
+def check_promises(fact: BatchClosed, config: TrajprocConfig) -> None:
+    """Raises InvariantBroken where a closed batch breaks what is promised of every batch."""
+    if fact.staleness_max > config.age_steps_max:
+        raise InvariantBroken(
+            f"the batch of step {fact.step} holds an execution of age {fact.staleness_max}, the cap is {config.age_steps_max}"
+        )
+    if fact.cause == "turns" and fact.turns < fact.turns_target:
+        raise InvariantBroken(f"the batch of step {fact.step} closed by turns with {fact.turns} of {fact.turns_target}")
+    for task_type, share in fact.failed_share.items():
+        if share > failed_share_line(task_type, config) + SHARE_EPSILON:
+            raise InvariantBroken(f"the batch of step {fact.step} keeps {share:.3f} failed samples of {task_type}")

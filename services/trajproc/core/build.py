@@ -1,0 +1,73 @@
+"""One member of a complete group → its sample: tree, chosen paths, rows, and the facts about it."""
+
+from gyre.config import TrajprocConfig
+from gyre.records import ExecutionEnded, SampleDropped, SampleReady
+from services.trajproc.core.rows import make_rows, targets_of, tokens_sampled, version_range
+from services.trajproc.core.sampling import choose_paths
+from services.trajproc.core.state import Group, Sample, Verdict
+from services.trajproc.core.tree import build_tree
+
+
+def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: float) -> Sample:
+    """Token work happens here and only here; the same records give the same rows."""
+    ended = verdict.ended
+    tree = build_tree(group.members[ended.execution_id].calls.values())
+    paths = choose_paths(tree, verdict.sample_id, config.paths_max)
+    oldest, mean, newest = version_range(tree)
+    ready = SampleReady(
+        sample_id=verdict.sample_id,
+        execution_id=ended.execution_id,
+        group_id=group.group_id,
+        attempt=ended.attempt,
+        task_type=group.task_type,
+        tenant=group.tenant,
+        reward=verdict.reward,
+        rewards=verdict.rewards,
+        success=verdict.success,
+        truncated=ended.ending == "timed_out",
+        advantage=verdict.advantage,
+        turns=ended.turns,
+        tokens_tree=tree.tokens_unique,
+        tokens_flat=tree.tokens_flat,
+        targets_chosen=targets_of(tree, paths),
+        targets_sampled=tokens_sampled(tree),
+        paths=len(paths),
+        policy_version=group.policy_version,
+        version_min=oldest,
+        version_mean=mean,
+        version_max=newest,
+        at_s=now_s,
+        traceparent=ended.traceparent,
+    )
+    rows = make_rows(tree, paths, verdict.sample_id, verdict.advantage, ended.traceparent)
+    return Sample(ready, rows)
+
+
+def dropped(
+    ended: ExecutionEnded,
+    sample_id: str,
+    reason: str,
+    now_s: float,
+    step: int = -1,
+    age_steps: int = 0,
+    detail: str = "",
+) -> SampleDropped:
+    """What leaves training, with what it cost."""
+    return SampleDropped(
+        sample_id=sample_id,
+        execution_id=ended.execution_id,
+        group_id=ended.group_id,
+        attempt=ended.attempt,
+        task_type=ended.task_type,
+        tenant=ended.tenant,
+        reason=reason,
+        detail=detail or ended.detail,
+        step=step,
+        age_steps=age_steps,
+        waited_s=max(0.0, now_s - ended.at_s),
+        turns=ended.turns,
+        tokens=ended.tokens_sampled,
+        occupancy_s=ended.occupancy_s,
+        at_s=now_s,
+        traceparent=ended.traceparent,
+    )

@@ -1,0 +1,168 @@
+"""What the processor remembers: only what is in flight.
+
+An execution's records live from its first call until its group is taken into a batch or dropped; of a finished group nothing stays but
+its name, which tells a late repeat from news.
+"""
+
+from dataclasses import dataclass, field
+
+from gyre import ids
+from gyre.records import CallRecorded, ExecutionEnded, Row, SampleReady
+from services.trajproc.core.reward import why_no_reward
+
+
+@dataclass(slots=True)
+class Member:
+    """One execution: the records of its newest attempt, and its ending."""
+
+    execution_id: str
+    attempt: int = 0
+    calls: dict[str, CallRecorded] = field(default_factory=dict)
+    ended: ExecutionEnded | None = None
+    stale: set[int] = field(default_factory=set)
+    """Older attempts whose ending was seen."""
+
+    def see(self, attempt: int) -> bool:
+        """Whether words of `attempt` count. A newer one fences what came before, unless the execution has ended."""
+        if attempt > self.attempt and self.ended is None:
+            self.attempt = attempt
+            self.calls = {}
+        return attempt == self.attempt
+
+    @property
+    def is_complete(self) -> bool:
+        """Ended, with every call record that the ending counts (those of an ending without reward are not needed)."""
+        return self.ended is not None and (bool(why_no_reward(self.ended)) or len(self.calls) >= self.ended.calls)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a complete group says of one member."""
+
+    sample_id: str
+    ended: ExecutionEnded
+    drop: str
+    """Reason why it leaves training at once; empty when it may be trained."""
+    reward: float = 0.0
+    rewards: dict[str, float] = field(default_factory=dict)
+    success: bool = False
+    advantage: float = 0.0
+    fate: str = ""
+    """What is on record: nothing yet, `ready` or `dropped`."""
+    ready_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A built sample: what is said of it, and its training rows."""
+
+    ready: SampleReady
+    rows: list[Row]
+
+
+@dataclass(slots=True)
+class Group:
+    """One query sampled N times."""
+
+    group_id: str
+    execution_ids: list[str] = field(default_factory=list)
+    task_type: str = ""
+    tenant: str = ""
+    policy_version: int = 0
+    """v_d."""
+    order: int = 0
+    """Ordinal of its dispatch."""
+    attempt_base: int = 0
+    is_dispatched: bool = False
+    """False while only words of its executions were seen."""
+    members: dict[str, Member] = field(default_factory=dict)
+    verdicts: list[Verdict] | None = None
+    """One for each member, in order, once all have ended."""
+    samples: dict[str, Sample] = field(default_factory=dict)
+    """Built samples, made when first needed."""
+    dropped_step: int = -1
+    """Step whose batch would have taken it, had it not been too old."""
+
+    def member(self, execution_id: str) -> Member:
+        """Made when it is first heard of. Attempts count from attempt_base + 1 once a group is sent again."""
+        if execution_id not in self.members:
+            self.members[execution_id] = Member(execution_id, self.attempt_base + 1 if self.attempt_base else 0)
+        return self.members[execution_id]
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_dispatched and all(self.member(name).is_complete for name in self.execution_ids)
+
+    @property
+    def trainable(self) -> list[Verdict]:
+        """Members that may be trained."""
+        return [verdict for verdict in self.verdicts or [] if not verdict.drop]
+
+    @property
+    def undropped(self) -> list[Verdict]:
+        """Trainable members that no fact has dropped."""
+        return [verdict for verdict in self.trainable if verdict.fate != "dropped"]
+
+    @property
+    def age_key(self) -> tuple[int, int]:
+        """Oldest dispatch version first, then order of dispatch."""
+        return self.policy_version, self.order
+
+
+@dataclass(slots=True)
+class Taken:
+    """A group's part in the open batch."""
+
+    group_id: str
+    task_type: str
+    policy_version: int
+    executions: int
+    """All N that were dispatched: the law of staleness counts them all."""
+    sample_ids: list[str]
+    """Those that count in the divisor."""
+    turns: int
+    truncated: int
+    """Timed-out ones among sample_ids."""
+    kept: int
+    """Samples that give a gradient."""
+    failed: int
+    """Unsuccessful ones among `kept`."""
+    dropped: dict[str, str]
+    """Sample → reason (`no_gradient`, `quota`): dropped as the group is taken."""
+    micro_ids: list[str] | None = None
+    """None until the fact BatchExtended is on record."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """The batch of the open step."""
+
+    step: int
+    opened_at_s: float
+    taken: dict[str, Taken] = field(default_factory=dict)
+    begun_at_s: float | None = None
+    """When the first group was taken."""
+    closing: str = ""
+    """Cause, once it is decided that nothing more is taken."""
+
+    @property
+    def turns(self) -> int:
+        return sum(taken.turns for taken in self.taken.values())
+
+    def turns_through(self, group_id: str) -> int:
+        """Accumulated turns up to and including a group, in the order of taking."""
+        total = 0
+        for name, taken in self.taken.items():
+            total += taken.turns
+            if name == group_id:
+                break
+        return total
+
+    def of_type(self, task_type: str) -> tuple[int, int]:
+        """Kept samples of a task type, and the failed ones among them."""
+        same = [taken for taken in self.taken.values() if taken.task_type == task_type]
+        return sum(taken.kept for taken in same), sum(taken.failed for taken in same)
+
+
+def sample_of(ended: ExecutionEnded) -> str:
+    return ids.sample_id(ended.execution_id, ended.attempt)

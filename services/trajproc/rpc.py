@@ -1,0 +1,36 @@
+"""TrajprocService: the state of the experience pool and of the open batch."""
+
+from typing import Any
+
+from gyre.api.trajproc.v1 import trajproc_pb2 as pb
+from gyre.api.trajproc.v1 import trajproc_pb2_grpc
+from services.trajproc.core.fold import Processor
+
+SERVICE = "gyre.api.trajproc.v1.TrajprocService"
+
+
+class TrajprocServicer(trajproc_pb2_grpc.TrajprocServiceServicer):
+    """Answers from memory."""
+
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+
+    async def GetState(self, request: pb.GetStateRequest, context: Any) -> pb.GetStateResponse:
+        return state_of(self._processor)
+
+
+def state_of(processor: Processor) -> pb.GetStateResponse:
+    """`step` is the open batch's, else the optimizer steps done."""
+    batch, ready = processor.batch, processor.ready
+    step = batch.step if batch else processor.step
+    return pb.GetStateResponse(
+        step=step,
+        batch_open=batch is not None and not batch.closing,
+        turns=batch.turns if batch else 0,
+        turns_target=processor.config.turns_per_step,
+        ready_groups=len(ready),
+        unfinished_groups=len(processor.unfinished),
+        oldest_ready_age_steps=step - ready[0].policy_version if ready else 0,
+        dropped={reason: count for reason, count in processor.dropped.items() if count},
+        no_gradient_batches=processor.no_gradient_batches,
+    )
