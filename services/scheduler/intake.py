@@ -32,11 +32,8 @@ def parse(task: pb.Task, index: int) -> TaskSpec:
     )  # fmt: skip
     try:
         encode(spec)
-    except (
-        ValueError,
-        OverflowError,
-        RecursionError,
-    ) as error:  # lone surrogates, integers beyond 64 bits, endless nesting
+    except (ValueError, OverflowError, RecursionError) as error:
+        # Lone surrogates, integers beyond 64 bits, endless nesting: JSON to Python, but nothing a record can hold.
         raise InvalidInput(f"task {index} (`{task.task_id[:80]}`): payload_json cannot travel: {error}") from error
     return spec
 

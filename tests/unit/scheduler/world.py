@@ -1,0 +1,213 @@
+"""A cluster in a few heaps: virtual time, random durations, real scheduler core.
+
+It runs what the core dispatches, moves the cells that the core moves, trains like the other services (a batch takes ready groups until it has enough,
+a step takes a while, μ steps are published), and holds the core to its promises at every decision.
+"""
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gyre import records as r
+from gyre.ids import sample_id
+from services.scheduler.core import Settings, State, apply, decide
+from tests.unit.scheduler import facts
+
+
+class World:
+    """`submit` groups, `start` training, `run` until nothing more happens; then look at what was recorded."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        seed: int = 1,
+        batch_groups: Callable[[random.Random, int], int] | None = None,
+        oldest_first: bool = False,
+        duration_s: Callable[[random.Random], float] = lambda rng: rng.lognormvariate(0.0, 1.0),
+        train_s: float = 0.05,
+        move_s: float = 0.1,
+    ) -> None:
+        """`batch_groups(rng, step)`: groups that complete the batch of a step; B when left out. `train_s`: seconds a group's training takes
+        with one cell."""
+        self.settings = settings
+        self.rng = random.Random(seed)
+        self.batch_groups = batch_groups or (lambda rng, step: settings.groups_per_step)
+        self.oldest_first = oldest_first
+        self.duration_s, self.train_s, self.move_s = duration_s, train_s, move_s
+        self.state = State(settings)
+        self.now_s = 0.0
+        self.log: list[Any] = []
+        """Every fact, in order."""
+        self.tasks: list[r.TaskDispatched] = []
+        self.staleness: list[tuple[int, int]] = []
+        """(step, staleness in steps) of each group trained."""
+        self.levels: list[int] = []
+        """Outstanding groups just after each boundary dispatch."""
+        self.releases: list[tuple[str, int, int]] = []
+        """(cell, waterlevel, capacity) at each release."""
+        self.trainers: list[list[str]] = []
+        """Cells with target `training`, whenever a role was requested."""
+        self.causes: list[str] = []
+        self.steps = 0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._waiting: deque[r.TaskDispatched] = deque()
+        self._running = 0
+        self._left: dict[str, int] = {}
+        self._versions: dict[str, int] = {}
+        self._ready: list[str] = []
+        self._step_open = False
+        self._updating = False
+        self._batch: list[str] = []
+        self._wanted = 0
+        self._submitted = 0
+
+    # The outside
+
+    def submit(self, groups: int, size: int = 2, purpose: str = "train") -> None:
+        for _ in range(groups):
+            self.say(facts.submitted(self._submitted, size, purpose, self.now_s))
+            self._submitted += 1
+
+    def start(self, steps: int) -> None:
+        self.steps = steps
+        self.say(facts.started_run(steps, self.now_s))
+
+    def run(self, events_max: int = 2_000_000) -> "World":
+        self.settle()
+        while self._events and events_max:
+            self.now_s, _, act = heapq.heappop(self._events)
+            act()
+            self.settle()
+            events_max -= 1
+        assert events_max, "the world does not come to rest"
+        return self
+
+    def say(self, fact: Any) -> None:
+        apply(self.state, fact)
+        self.log.append(fact)
+
+    def settle(self) -> None:
+        """Decide, as the service does, until nothing follows; and let the rest of the cluster react."""
+        for _ in range(8):
+            decisions = decide(self.state, self.now_s)
+            self._watch(decisions)
+            for decision in decisions:
+                if isinstance(decision, r.TaskDispatched):
+                    self.tasks.append(decision)
+                    self._waiting.append(decision)
+                else:
+                    self.say(decision)
+                if isinstance(decision, r.RoleChanged):
+                    self._move(decision)
+                if isinstance(decision, r.GroupDispatched):
+                    self._left[decision.group_id] = len(decision.execution_ids)
+                    self._versions[decision.group_id] = decision.policy_version
+            if any(isinstance(decision, r.GroupDispatched) and decision.purpose == "train" for decision in decisions):
+                self.levels.append(self.state.outstanding_groups)
+            self._start_executions()
+            self._train()
+            if not decisions:
+                return
+        raise AssertionError("decisions do not settle: decide is not idempotent")
+
+    # What the other services do
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (self.now_s + delay_s, self._order, act))
+
+    def _start_executions(self) -> None:
+        while self._waiting and self._running < self.state.capacity:
+            task = self._waiting.popleft()
+            self._running += 1
+            self.say(facts.leased(task.execution_id))
+            self.say(facts.running(task.execution_id))
+            lasts_s = self.duration_s(self.rng)
+            self._later(lasts_s, lambda task=task, lasts_s=lasts_s: self._end(task, lasts_s))
+
+    def _end(self, task: r.TaskDispatched, lasted_s: float) -> None:
+        self._running -= 1
+        purpose = task.task.purpose
+        self.say(facts.ended(task.execution_id, lasted_s=lasted_s, purpose=purpose))
+        self._left[task.group_id] -= 1
+        if self._left[task.group_id] == 0 and purpose == "train":
+            for member in range(task.task.group_size):
+                self.say(facts.ready(f"{task.group_id}-e{member}"))
+            self._ready.append(task.group_id)
+
+    def _move(self, request: r.RoleChanged) -> None:
+        for index, phase in enumerate(r.CELL_PHASES[request.target][1:], 1):
+            said = facts.role(request.cell, request.change, request.target, phase)
+            self._later(self.move_s * index, lambda said=said: self.say(said))
+
+    def _train(self) -> None:
+        core = next(iter(self.state.cells.values()))
+        can_train = core.target == "training" and core.is_settled and self.state.steps_done < self.steps
+        # After a publish a core that is about to go back does not open the next step.
+        if self._updating or not can_train:
+            return
+        if not self._step_open:
+            if core.boundary < self.state.boundaries and not self.state.core_stays:
+                return
+            self._step_open = True
+            self._batch = []
+            self._wanted = self.batch_groups(self.rng, self.state.steps_done)
+        while self._ready and len(self._batch) < self._wanted:
+            self._take()
+        nothing_left = not self._ready and self.state.outstanding_groups == len(self._batch)
+        if len(self._batch) >= self._wanted or nothing_left:
+            self._close("turns" if len(self._batch) >= self._wanted else "exhausted")
+
+    def _take(self) -> None:
+        index = self.rng.randrange(len(self._ready))
+        if self.oldest_first:
+            index = min(range(len(self._ready)), key=lambda i: self._versions[self._ready[i]])
+        group = self._ready.pop(index)
+        self._batch.append(group)
+        step = self.state.steps_done
+        self.say(facts.extended(step, group, self._samples([group])))
+        self.staleness.append((step, step - self._versions[group]))
+
+    def _close(self, cause: str) -> None:
+        step = self.state.steps_done
+        self.causes.append(cause)
+        samples = self._samples(self._batch)
+        self.say(facts.closed(step, list(self._batch), samples, cause, len(self._batch), self._wanted))
+        self._updating = True
+        cells = sum(cell.target == "training" and cell.is_settled for cell in self.state.cells.values())
+        self._later(self.train_s * max(1, len(self._batch)) / cells, lambda: self._update(step, samples))
+
+    def _update(self, step: int, samples: list[str]) -> None:
+        self._updating = self._step_open = False
+        self.say(facts.updated(step, samples, self.now_s))
+        version = step + 1
+        if version % self.settings.steps_per_publish == 0 or version == self.steps:
+            self.say(facts.published(version, self.now_s))
+
+    def _samples(self, groups: list[str]) -> list[str]:
+        sizes = {group: len(self.state.groups[group].executions) for group in groups}
+        return [sample_id(f"{group}-e{member}", 1) for group in groups for member in range(sizes[group])]
+
+    # The promises
+
+    def _watch(self, decisions: list[Any]) -> None:
+        requests = [d for d in decisions if isinstance(d, r.RoleChanged) and d.change > 0]
+        assert len(requests) <= 1, "two cells moved at once"
+        for request in requests:
+            cells = self.state.cells
+            assert all(cell.is_settled for cell in cells.values()), "a move was requested while another was under way"
+            training = [name for name, cell in cells.items() if cell.target == "training"]
+            if request.target == "training":
+                # The real waterlevel, counted by the world itself.
+                unfinished = len(self._waiting) + self._running
+                assert unfinished == self.state.waterlevel
+                assert unfinished <= self.state.capacity - self.settings.cell_capacity
+                self.releases.append((request.cell, unfinished, self.state.capacity))
+                training.append(request.cell)
+            else:
+                training.remove(request.cell)
+            assert training == list(cells)[: len(training)], "trainers are no prefix of the cell order"
+            self.trainers.append(training)
