@@ -32,7 +32,7 @@ _RULES: dict[type, _Rule] = {
     r.WaterlevelChanged: (
         "waterlevel.changed",
         lambda m: "",
-        lambda m: f"{m.dispatched}.{m.finished}.{m.capacity}.{m.burst}",
+        lambda m: f"{m.dispatched}.{m.finished}.{m.capacity}.{m.outstanding_groups}.{m.policy_version}",
     ),
     r.WeightsPublished: ("weights.published", lambda m: "", lambda m: str(m.version)),
     r.SampleReady: ("sample.ready", lambda m: m.sample_id, lambda m: m.sample_id),
