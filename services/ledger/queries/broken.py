@@ -119,11 +119,14 @@ WHERE c.run = :run
 
 STATES = """
 SELECT execution_id, CASE WHEN trained > 0 AND dropped > 0 THEN 'trained and dropped'
-                          WHEN dispatched = 0 THEN 'never dispatched' ELSE 'lost by its step' END AS state
+                          WHEN dispatched = 0 THEN 'never dispatched'
+                          WHEN trained > 0 AND evaluations > 0 THEN 'evaluation trained'
+                          ELSE 'lost by its step' END AS state
 FROM (
     SELECT x.execution_id,
-           (SELECT count(*) FROM executions e WHERE e.run = :run AND e.execution_id = x.execution_id AND e.purpose = 'train')
-               AS dispatched,
+           (SELECT count(*) FROM executions e WHERE e.run = :run AND e.execution_id = x.execution_id) AS dispatched,
+           (SELECT count(*) FROM executions e
+            WHERE e.run = :run AND e.execution_id = x.execution_id AND e.purpose = 'evaluation') AS evaluations,
            (SELECT count(*) FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
             WHERE t.run = :run AND s.execution_id = x.execution_id) AS trained,
            (SELECT count(*) FROM drops d
@@ -133,7 +136,8 @@ FROM (
             WHERE s.run = :run AND s.execution_id = x.execution_id) AS consumed
     FROM (SELECT execution_id FROM samples WHERE run = :run UNION SELECT execution_id FROM drops WHERE run = :run) x
 ) counted
-WHERE (trained > 0 AND dropped > 0) OR dispatched = 0 OR (consumed > 0 AND trained = 0 AND dropped = 0)
+WHERE (trained > 0 AND dropped > 0) OR dispatched = 0 OR (trained > 0 AND evaluations > 0)
+   OR (consumed > 0 AND trained = 0 AND dropped = 0)
 """
 """In two states, or in none: consumed by a batch whose step is done, yet neither trained nor dropped."""
 

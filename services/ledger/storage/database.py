@@ -11,6 +11,7 @@ from alembic.config import Config as AlembicConfig
 from gyre.config import Config
 from gyre.errors import ConfigError, Unavailable
 from gyre.run_folder import RunFolder
+from services.ledger.core.tables import METADATA
 
 BUSY_TIMEOUT_S = 5.0
 """How long SQLite itself waits for another process's lock before the writer's own retries take over."""
@@ -63,6 +64,8 @@ class Database:
                 if not self.is_sqlite:
                     connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
                 upgrade(connection)
+                if connection.dialect.supports_comments:
+                    _comment(connection)
         except sa.exc.OperationalError as error:
             raise Unavailable(f"cannot open the ledger database {self.url!r}: {error.orig}") from error
 
@@ -75,6 +78,15 @@ class Database:
     def close(self) -> None:
         self.writing.dispose()
         self.reading.dispose()
+
+
+def _comment(connection: sa.Connection) -> None:
+    """What tables and columns mean, for whoever looks at them with psql."""
+    for table in METADATA.tables.values():
+        connection.execute(sa.schema.SetTableComment(table))
+        for column in table.columns:
+            if column.comment:
+                connection.execute(sa.schema.SetColumnComment(column))
 
 
 def upgrade(connection: sa.Connection, revision: str = "head") -> None:

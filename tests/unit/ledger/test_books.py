@@ -1,0 +1,123 @@
+"""The books of the small run, worked out by hand from tests/unit/ledger/ledger_history.py."""
+
+import pytest
+
+from gyre.errors import NotFound
+from services.ledger.queries import books, drops, explain
+from tests.unit.ledger.ledger_history import RUN, config
+
+
+@pytest.fixture
+def answer(whole):
+    with whole.read() as connection:
+        return books(connection, RUN, config())
+
+
+def test_three_books_add_up_by_purpose(answer):
+    """C6: 7 training attempts with 2 turns of 3 tokens, one evaluation; 6 s for each of the 8 that started and ended."""
+    total = answer["books"]
+    assert (total["turns"], total["tokens_sampled"], total["occupancy_s"], total["external_calls"]) == (
+        16,
+        48,
+        48.0,
+        16,
+    )
+    assert total["by_purpose"]["evaluation"]["turns"] == 2
+    assert total["quota_left"] is None
+    assert answer["fingerprint"] == "f00d"
+
+
+def test_each_dispatched_execution_is_in_one_place(answer):
+    """C6: five training groups of two; the evaluation and the older attempt (duplicate) stay outside."""
+    counts = answer["executions"]
+    assert (counts["dispatched"], counts["trained"], counts["dropped"], counts["in_flight"]) == (10, 4, 4, 2)
+    assert counts["dropped_by_reason"] == {"age": 1, "environment_failed": 1, "no_gradient": 2}
+    assert counts["evaluation"] == {"dispatched": 1, "ended": 1}
+
+
+def test_staleness_counts_what_batches_used_up_trained_or_not(answer):
+    """A5: step 0 at v_d 0 → 0; step 1 at 0 → 1; step 2 (no gradient, still used up) at 1 → 1; two executions each: mean 2/3."""
+    found = answer["staleness"]
+    assert [(row["step"], row["mean"], row["executions"]) for row in found["by_step"]] == [
+        (0, 0, 2),
+        (1, 1, 2),
+        (2, 1, 2),
+    ]
+    assert found["mean"] == pytest.approx(2 / 3)
+    assert found["max"] == 1
+    assert found["law"] == 0.5
+
+
+def test_phases_of_the_median_role_change_sum_to_the_whole(answer):
+    """A6: requested at 10, drained at 12, unloaded at 13, training at 18: eight seconds."""
+    found = answer["role_changes"]
+    assert (found["count"], found["mid_batch_joins"]) == (1, 1)
+    assert found["training"]["phases_median_s"] == {"drained": 2.0, "unloaded": 1.0, "training": 5.0}
+    assert sum(found["training"]["median_change"]["phases"].values()) == found["training"]["total_median_s"] == 8.0
+    assert found["rollout"]["count"] == 0
+
+
+def test_evaluation_and_reward_curves(answer):
+    """D1: one evaluation at version 1, a success; step 0 has outcomes 1 and 0, step 2 has 1 and 1."""
+    assert [(row["policy_version"], row["success"]) for row in answer["evaluation"]] == [(1, 1.0)]
+    assert [(row["step"], row["reward"], row["success"]) for row in answer["reward_by_step"]] == [
+        (0, 0.5, 0.5),
+        (1, 0.5, 0.5),
+        (2, 1.0, 1.0),
+    ]
+    assert answer["alarms"] == {"starvation": 1}
+
+
+def test_drops_say_what_was_lost_and_the_line(whole):
+    """C9: five drops of two turns; kept samples have two turns as well, so dropping is not biased by length."""
+    with whole.read() as connection:
+        found = drops(connection, RUN, config())
+    assert {row["reason"]: row["samples"] for row in found["reasons"]} == {
+        "age": 1, "duplicate": 1, "environment_failed": 1, "no_gradient": 2,
+    }  # fmt: skip
+    assert found["total"] == {"samples": 5, "turns": 10, "tokens": 30, "occupancy_s": 30.0}
+    assert found["length"] == {"dropped_turns_mean": 2.0, "kept_turns_mean": 2.0, "ratio": 1.0}
+    assert found["line"]["age_steps_max"] == 8
+
+
+def test_one_page_explains_a_trained_sample(whole):
+    """C11, C7: the reproducibility four, versions 0, 0, 1 of each call's tokens, its second attempt, its step and staleness."""
+    with whole.read() as connection:
+        page = explain(connection, RUN, "g000001-e1-a2")
+    assert page["evidence"] == {
+        "image_digest": "sha256:11", "seed": 7, "tool_versions": {"python": "3.11"}, "dependency_snapshot": "none",
+    }  # fmt: skip
+    assert page["versions"] == {
+        "min": 0,
+        "mean": pytest.approx(1 / 3),
+        "max": 1,
+        "dispatched": 0,
+        "fingerprint": "f00d",
+    }
+    assert (page["state"], page["attempt"], [row["attempt"] for row in page["attempts"]]) == ("trained", 2, [1, 2])
+    assert (page["training"]["step"], page["training"]["staleness_steps"]) == (1, 1)
+    assert page["training"]["metrics"] == {"loss_share": 0.5}
+    assert page["queue"] == {"tier": "all", "wait_s": 1.0, "promotions": 1}
+    assert page["rewards"]["truncated"] is True
+    assert page["calls"]["count"] == 2
+    assert page["task"]["task_id"] == "task-1"
+    assert [stage["stage"] for stage in page["timeline"]][:4] == ["queued", "dispatched", "starting", "running"]
+
+
+def test_a_dropped_sample_says_why(whole):
+    """C9"""
+    with whole.read() as connection:
+        page = explain(connection, RUN, "g000003-e1-a1")
+    assert page["state"] == "dropped"
+    assert (page["drop"]["reason"], page["drop"]["age_steps"], page["training"]) == ("age", 9, None)
+
+
+def test_an_unknown_sample_names_its_neighbours(whole):
+    """C11"""
+    with (
+        whole.read() as connection,
+        pytest.raises(NotFound, match="near it: g000001-e0-a1, g000001-e1-a1, g000001-e1-a2"),
+    ):
+        explain(connection, RUN, "g000001-e1-a9")
+    with whole.read() as connection, pytest.raises(NotFound, match="near it: g000000-e0-a1"):
+        explain(connection, RUN, "nonsense")

@@ -1,0 +1,212 @@
+"""Facts are stored once, whatever the order and number of deliveries; the schema comes up everywhere."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gyre import records as r
+from gyre.bus.server import free_port
+from gyre.bus.subjects import _RULES
+from gyre.errors import ConfigError
+from services.ledger.core.fields import COST_COLUMNS, FIELD_TABLE
+from services.ledger.core.rows import FACT_TYPES
+from services.ledger.core.tables import METADATA
+from services.ledger.queries import audit, books, drops, explain
+from services.ledger.storage import Database, Writer
+from tests.unit.ledger.ledger_history import RUN, changed, config, dump, history, kept_books, leased, store
+
+HISTORY = history()
+
+
+def answers(database):
+    with database.read() as connection:
+        return (books(connection, RUN, config()), drops(connection, RUN, config()), audit(connection, RUN, config()),
+                explain(connection, RUN, "g000001-e1-a2"), dump(connection))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def in_order(tmp_path_factory):
+    database = kept_books(tmp_path_factory.mktemp("ordered") / "ledger.db", HISTORY)
+    yield answers(database)
+    database.close()
+
+
+@given(
+    order=st.permutations(range(len(HISTORY))),
+    again=st.lists(st.integers(0, len(HISTORY) - 1), max_size=20),
+    cuts=st.lists(st.integers(1, len(HISTORY)), max_size=4),
+)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_order_any_repeats_any_batching_give_the_same_books(in_order, order, again, cuts):
+    """C6, E: the natural key makes a fact; when and how often it is delivered does not matter."""
+    facts = [HISTORY[index] for index in [*order, *again]]
+    with tempfile.TemporaryDirectory() as folder:
+        database = kept_books(Path(folder) / "ledger.db", [])
+        bounds = [0, *sorted(cuts), len(facts)]
+        for start, end in pairwise(bounds):
+            store(database, facts[start:end])
+        found = answers(database)
+        database.close()
+    assert found == in_order
+
+
+def test_two_runs_share_a_database_and_not_their_books(tmp_path, in_order):
+    """C7: every key begins with the run."""
+    database = kept_books(tmp_path / "ledger.db", HISTORY)
+    store(database, HISTORY[:20], run="other")
+    with database.read() as connection:
+        assert books(connection, RUN, config()) == in_order[0]
+        assert books(connection, "other", config())["executions"]["trained"] == 0
+    database.close()
+
+
+def test_every_fact_type_has_a_rule():
+    """E: a type added to the facts stream and forgotten here would be an intake that stops."""
+    assert set(FACT_TYPES) == set(_RULES) - {r.TaskDispatched, r.MicroStep}
+
+
+def test_each_field_of_the_design_has_its_column():
+    """C13, C12"""
+    columns = {f"{table.name}.{column.name}" for table in METADATA.tables.values() for column in table.columns}
+    named = {column for group in FIELD_TABLE.values() for column in group} | set(COST_COLUMNS.values())
+    assert named <= columns
+    assert set(FIELD_TABLE) == {
+        "duration tier", "queue wait", "promotions", "snapshot ordinal", "rollback loss", "batch completion rule",
+        "interaction turns", "environment occupancy", "external calls", "quota left", "weight version", "config fingerprint",
+        "sample age", "drop count", "failure share kept", "image digest", "seed", "tool versions", "dependency snapshot",
+    }  # fmt: skip
+
+
+def differences(database):
+    with database.read() as connection:
+        return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), METADATA)
+
+
+def test_migrations_make_the_schema_and_leave_existing_books_alone(tmp_path):
+    """C6: on an empty file, again, and on a ledger with facts in it."""
+    database = kept_books(tmp_path / "ledger.db", HISTORY)
+    assert differences(database) == []
+    before = answers(database)
+    database.migrate()
+    assert answers(database) == before
+    database.close()
+
+
+def test_a_reader_cannot_write_and_sees_one_state(whole):
+    """C6: what is committed meanwhile is not seen by a question already begun."""
+    with whole.read() as connection:
+        count = sa.text("SELECT count(*) FROM attempts")
+        before = connection.scalar(count)
+        store(whole, [leased(7, 0)])
+        assert connection.scalar(count) == before
+        with pytest.raises(sa.exc.OperationalError, match="readonly"):
+            connection.execute(sa.text("DELETE FROM attempts"))
+
+
+def test_a_wrong_database_url_is_a_configuration_error():
+    """Style: user errors read well."""
+    with pytest.raises(ConfigError, match=r"ledger\.database 'nosuch"):
+        Database("nosuch://x")
+
+
+async def test_a_locked_database_is_waited_for_with_an_alarm_and_nothing_is_lost(tmp_path, monkeypatch):
+    """C6: another process holds the write lock; the write neither fails nor is said to be done before it is."""
+    monkeypatch.setattr("services.ledger.storage.database.BUSY_TIMEOUT_S", 0.05)
+    database = kept_books(tmp_path / "ledger.db", [])
+    trouble = []
+    writer = Writer(database, RUN, trouble.append)
+    writer.start()
+    blocker = sa.create_engine(f"sqlite:///{tmp_path / 'ledger.db'}").raw_connection()
+    blocker.driver_connection.isolation_level = None
+    blocker.driver_connection.execute("BEGIN IMMEDIATE")
+    writing = asyncio.ensure_future(writer.write_facts([(leased(1, 0), 1)]))
+    await asyncio.sleep(0.4)
+    assert not writing.done()
+    blocker.driver_connection.execute("COMMIT")
+    stored = await writing
+    blocker.close()
+    writer.close()
+    database.close()
+    assert stored.new == 1
+    assert trouble == ["the ledger database does not take writes: database is locked"]
+
+
+async def test_a_record_that_cannot_be_stored_is_named_and_holds_up_nothing(tmp_path):
+    """C6: 2**64 − 1 fits no 64-bit signed column; its neighbours are stored."""
+    database = kept_books(tmp_path / "ledger.db", [])
+    writer = Writer(database, RUN)
+    writer.start()
+    bad = r.WeightsPublished(version=2**64 - 1, path="", checksum="", bytes=0, at_s=0)
+    stored = await writer.write_facts([(leased(1, 0), 1), (bad, 2), (leased(1, 1), 3)])
+    writer.close()
+    assert (stored.new, [index for index, _ in stored.refused]) == (2, [1])
+    with database.read() as connection:
+        assert connection.scalar(sa.text("SELECT facts FROM intake")) == 2
+    database.close()
+
+
+POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/postgresql").exists() else []
+
+
+@pytest.fixture
+def postgres():
+    """URL of a throw-away PostgreSQL server on a free port, run by an ordinary user."""
+    pytest.importorskip("psycopg")
+    if not POSTGRES:
+        pytest.skip("no PostgreSQL binaries here")
+    folder = Path(tempfile.mkdtemp(prefix="gyre-pg-"))
+    as_user: list[str] = []
+    if os.geteuid() == 0:
+        if shutil.which("runuser") is None or subprocess.run(["id", "postgres"], capture_output=True).returncode:
+            pytest.skip("PostgreSQL refuses to run as root and there is no user `postgres`")
+        shutil.chown(folder, "postgres")
+        as_user = ["runuser", "-u", "postgres", "--"]
+    binaries, port = POSTGRES[-1], free_port()
+    control = [*as_user, str(binaries / "pg_ctl"), "-D", str(folder / "data"), "-w"]
+    quiet = {"check": True, "stdout": subprocess.DEVNULL, "cwd": folder}
+    init = [
+        *as_user,
+        str(binaries / "initdb"),
+        "-D",
+        str(folder / "data"),
+        "-U",
+        "gyre",
+        "-A",
+        "trust",
+        "-N",
+        "-E",
+        "UTF8",
+    ]
+    subprocess.run(init, **quiet)
+    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+    subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], **quiet)
+    try:
+        yield f"postgresql+psycopg://gyre@127.0.0.1:{port}/postgres"
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_postgresql_keeps_the_same_books(postgres, in_order):
+    """C6: one schema, the same answers; repeated deliveries and NUL bytes in an error's text change nothing."""
+    database = Database(postgres)
+    database.migrate()
+    database.migrate()
+    assert differences(database) == []
+    for facts in (HISTORY[30:], HISTORY, HISTORY[:50]):
+        store(database, facts)
+    store(database, changed(HISTORY, r.ExecutionEnded, lambda x: True, attempt=9, detail="a\x00b")[-40:], run="nul")
+    found = answers(database)
+    database.close()
+    assert found[:4] == in_order[:4]
