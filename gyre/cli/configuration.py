@@ -1,0 +1,47 @@
+"""`gyre config check CONFIG` and `gyre config show [CONFIG]`."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from gyre.cli.options import config_arguments, json_option, load_config, print_json
+from gyre.config import Config, field_docs, fingerprint
+
+
+@click.group()
+def config() -> None:
+    """Check and show configurations."""
+
+
+@config.command()
+@config_arguments
+@json_option
+def check(config_file: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Say whether CONFIG can be used; exit code 2 with the reason when it cannot."""
+    loaded = load_config(config_file, overrides)
+    if as_json:
+        print_json({"ok": True, "fingerprint": fingerprint(loaded)})
+    else:
+        click.echo(f"{config_file}: fine, fingerprint {fingerprint(loaded)}")
+
+
+@config.command()
+@click.argument("config_file", metavar="[CONFIG]", type=click.Path(path_type=Path), required=False)
+@click.option("--set", "overrides", multiple=True, metavar="SECTION.FIELD=VALUE", help="Override one setting.")
+@json_option
+def show(config_file: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Every setting of CONFIG (of the defaults without one) with its meaning."""
+    loaded = load_config(config_file, overrides) if config_file else Config()
+    values = msgspec.to_builtins(loaded)
+    if as_json:
+        print_json(values)
+        return
+    for section in msgspec.structs.fields(Config):
+        value = getattr(loaded, section.name)
+        for item in value if isinstance(value, list) else [value]:
+            click.echo(f"\n[{section.name}]")
+            docs = field_docs(type(item))
+            for field in msgspec.structs.fields(type(item)):
+                click.echo(f"# {docs[field.name]}")
+                click.echo(f"{field.name} = {msgspec.json.encode(getattr(item, field.name)).decode()}")

@@ -1,0 +1,85 @@
+"""The `gyre` command: which subcommands there are, and what an error looks like.
+
+Exit codes: 0 done; 1 a failed run or audit; 2 something the user has to correct; 130 stopped by Ctrl-C.
+"""
+
+import importlib
+import os
+import sys
+
+import click
+
+from gyre.errors import ConfigError, GyreError, InvalidInput, NotFound, Unavailable
+
+EXIT_FAILED = 1
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+COMMANDS = {
+    "up": ("gyre.cli.up", "Start the services of a run and keep them running."),
+    "train": ("gyre.cli.train", "Train an agent: model, services, evaluation, training, audit."),
+    "status": ("gyre.cli.queries", "What a running run is doing."),
+    "audit": ("gyre.cli.queries", "Acceptance criteria and balances, pass or fail."),
+    "explain": ("gyre.cli.queries", "Everything about one sample."),
+    "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
+    "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
+    "config": ("gyre.cli.configuration", "Check and show configurations."),
+}
+"""Name → (module that defines it under the same name, one line of help)."""
+
+
+class Commands(click.Group):
+    """Imports a subcommand's module only when it is used, so that `gyre --help` answers at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gyre-rl", prog_name="gyre")
+def gyre() -> None:
+    """Online reinforcement learning for language-model agents whose tasks last hours.
+
+    Start with `gyre train examples/repair/train.toml`.
+    """
+
+
+def main() -> None:
+    """Entry point of the `gyre` script."""
+    # Children are started from processes that speak gRPC; its fork handlers would only warn.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    try:
+        gyre(standalone_mode=False)
+    except click.Abort:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except KeyboardInterrupt:
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    except click.exceptions.Exit as stop:
+        raise SystemExit(stop.exit_code) from None
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except GyreError as error:
+        print(f"gyre: {error}", file=sys.stderr)
+        raise SystemExit(exit_code(error)) from None
+
+
+def exit_code(error: GyreError) -> int:
+    """2 when the user can correct it, 1 when something broke."""
+    if getattr(error, "is_user_error", False):
+        return EXIT_USER_ERROR
+    return EXIT_USER_ERROR if isinstance(error, ConfigError | InvalidInput | NotFound | Unavailable) else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    main()

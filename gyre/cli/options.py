@@ -1,0 +1,107 @@
+"""What several subcommands share: configuration with overrides, which run is meant, how answers are printed."""
+
+import json
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gyre.config import Config
+from gyre.config.load import load, parse
+from gyre.errors import ConfigError, NotFound
+from gyre.run_folder import RunFolder
+
+RUNS = Path("runs")
+
+
+def json_option(command: Callable) -> Callable:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people.")(
+        command
+    )
+
+
+def run_option(command: Callable) -> Callable:
+    return click.option(
+        "--run",
+        "run_folder",
+        type=click.Path(path_type=Path),
+        help="Folder of the run; the newest under runs/ by default.",
+    )(command)
+
+
+def config_arguments(command: Callable) -> Callable:
+    """CONFIG and --set."""
+    overrides = click.option(
+        "--set",
+        "overrides",
+        multiple=True,
+        metavar="SECTION.FIELD=VALUE",
+        help="Override one setting; may be repeated.",
+    )
+    return click.argument("config_file", metavar="CONFIG", type=click.Path(path_type=Path))(overrides(command))
+
+
+def run_dir_option(command: Callable) -> Callable:
+    return click.option(
+        "--run-dir", type=click.Path(path_type=Path), help="Folder of this run; runs/<name>-<time> by default."
+    )(command)
+
+
+def load_config(path: Path, overrides: tuple[str, ...]) -> Config:
+    """The file with overrides applied. Raises ConfigError."""
+    if not overrides:
+        return load(path)
+    try:
+        data = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    for override in overrides:
+        apply_override(data, override)
+    return parse(data, f"{path} with --set")
+
+
+def apply_override(data: dict[str, Any], override: str) -> None:
+    """`trainer.lr=1e-4` → data. The value is TOML; what is no TOML value is text. Raises ConfigError."""
+    name, separator, text = override.partition("=")
+    path = name.strip().split(".")
+    if not separator or not all(path):
+        raise ConfigError(f"--set {override}: write section.field=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    for part in path[:-1]:
+        data = data.setdefault(part, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"--set {override}: `{part}` is no section")
+    data[path[-1]] = value
+
+
+def new_run_folder(config: Config, run_dir: Path | None) -> RunFolder:
+    """The folder asked for, or a new one. Raises ConfigError when it holds another run's end."""
+    if run_dir is None:
+        base = Path(config.run.directory) / f"{config.run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        run_dir, count = base, 1
+        while run_dir.exists():
+            count += 1
+            run_dir = base.with_name(f"{base.name}-{count}")
+    return RunFolder(run_dir)
+
+
+def find_run(run_folder: Path | None) -> RunFolder:
+    """The folder named, or the newest under runs/. Raises NotFound."""
+    if run_folder is None:
+        candidates = sorted(RUNS.glob("*/config.toml"), key=lambda file: file.stat().st_mtime)
+        if not candidates:
+            raise NotFound(f"no run under {RUNS.resolve()}; name one with --run, or start one with `gyre train`")
+        run_folder = candidates[-1].parent
+    folder = RunFolder(run_folder)
+    folder.config()
+    return folder
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=1))

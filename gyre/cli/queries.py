@@ -1,0 +1,210 @@
+"""`gyre status`, `audit`, `explain`, `drops`, `books`: questions about a run, live or over.
+
+A running run is asked by gRPC. When it is over its ledger is opened once more by a child process that answers one question from the database.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc
+
+from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.errors import InvalidInput, NotFound, Unavailable
+from gyre.rpc.auth import read_key
+from gyre.run_folder import RunFolder
+
+ANSWER_S = 120.0
+CONNECT_S = 2.0
+
+
+@click.command()
+@run_option
+@json_option
+def status(run_folder: Path | None, as_json: bool) -> None:
+    """What a running run is doing: cells, waterlevel, steps, queues, pools."""
+    folder = find_run(run_folder)
+    state = asyncio.run(_states(folder))
+    if as_json:
+        print_json({"run": str(folder.root), **state})
+        return
+    click.echo(f"run {folder.root}")
+    for name, values in state.items():
+        click.echo(f"\n{name}" + ("" if values else ": does not answer"))
+        _show(values or {}, "  ")
+    if not any(state.values()):
+        click.echo("\nThe run is over; `gyre audit`, `gyre books` and `gyre drops` still answer.")
+
+
+@click.command()
+@run_option
+@json_option
+def audit(run_folder: Path | None, as_json: bool) -> None:
+    """The acceptance criteria and balances, each with its figure; exit code 1 when one fails."""
+    answer = _ask(find_run(run_folder), "audit")
+    if as_json:
+        print_json(answer)
+    else:
+        for criterion in answer["criteria"]:
+            mark = click.style("pass", fg="green") if criterion["passed"] else click.style("FAIL", fg="red")
+            click.echo(f"{mark}  {criterion['name']}: {criterion['figure']}")
+            if not criterion["passed"]:
+                click.echo(f"      {criterion['query']}")
+    if not answer["passed"]:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("sample")
+@run_option
+@json_option
+def explain(sample: str, run_folder: Path | None, as_json: bool) -> None:
+    """Everything about SAMPLE, e.g. g000012-e3-a1: environment, weights, attempts, tree, score, step."""
+    _print(_ask(find_run(run_folder), "explain", sample), as_json)
+
+
+@click.command()
+@run_option
+@json_option
+def drops(run_folder: Path | None, as_json: bool) -> None:
+    """What left training, by reason, with turns, tokens and seconds lost."""
+    _print(_ask(find_run(run_folder), "drops"), as_json)
+
+
+@click.command()
+@run_option
+@json_option
+def books(run_folder: Path | None, as_json: bool) -> None:
+    """The three books: interaction turns, environment occupancy, external calls; and the run's counters."""
+    _print(_ask(find_run(run_folder), "books"), as_json)
+
+
+def _print(answer: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer, "")
+
+
+def _show(value: Any, indent: str) -> None:
+    """Nested mappings and lists as indented text."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if isinstance(inner, dict | list) and inner:
+                click.echo(f"{indent}{name}")
+                _show(inner, indent + "  ")
+            else:
+                click.echo(f"{indent}{name}: {_plain(inner)}")
+    elif isinstance(value, list):
+        for inner in value:
+            if isinstance(inner, dict):
+                click.echo(f"{indent}- " + ", ".join(f"{name} {_plain(one)}" for name, one in inner.items()))
+            else:
+                click.echo(f"{indent}- {_plain(inner)}")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3f}"
+    return "—" if value in (None, "", [], {}) else str(value)
+
+
+def _ask(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
+    """One question to the ledger. Raises NotFound, InvalidInput, Unavailable."""
+    try:
+        return asyncio.run(_ask_live(folder, question, *names))
+    except Unavailable:
+        return _ask_offline(folder, question, *names)
+
+
+async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
+    from gyre.api.ledger.v1 import ledger_pb2 as pb
+    from gyre.api.ledger.v1 import ledger_pb2_grpc
+    from gyre.rpc import open_channel
+
+    async with open_channel(_address(folder, "ledger"), read_key(folder.keys, "service")) as channel:
+        await _connected(channel)
+        ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
+        try:
+            match question:
+                case "audit":
+                    reply = await ledger.Audit(pb.AuditRequest(), timeout=ANSWER_S)
+                    fields = ("name", "passed", "figure", "query")
+                    criteria = [{name: getattr(one, name) for name in fields} for one in reply.criteria]
+                    return {"passed": reply.passed, "criteria": criteria}
+                case "explain":
+                    return json.loads(
+                        (await ledger.Explain(pb.ExplainRequest(sample_id=names[0]), timeout=ANSWER_S)).json
+                    )
+                case "drops":
+                    return json.loads((await ledger.GetDrops(pb.GetDropsRequest(), timeout=ANSWER_S)).json)
+                case _:
+                    return json.loads((await ledger.GetBooks(pb.GetBooksRequest(), timeout=ANSWER_S)).json)
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.NOT_FOUND:
+                raise NotFound(error.details()) from error
+            if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+                raise InvalidInput(error.details()) from error
+            # Also a stranger on a port of a run that is over: it does not know our key.
+            raise Unavailable(f"the ledger does not answer: {error.details()}") from error
+
+
+def _ask_offline(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "services.ledger", "--run", str(folder.root), "--log-level", "ERROR"]
+    child = subprocess.run(
+        [*command, "--print", question, *names], capture_output=True, text=True, timeout=ANSWER_S, env=os.environ
+    )
+    if child.returncode != 0:
+        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("ledger: ")
+        raise (NotFound if child.returncode == 2 else Unavailable)(words)
+    return json.loads(child.stdout)
+
+
+async def _states(folder: RunFolder) -> dict[str, dict[str, Any] | None]:
+    """Each service's GetState, None where it does not answer."""
+    from gyre.api.rollout.v1 import rollout_pb2, rollout_pb2_grpc
+    from gyre.api.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+    from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
+    from gyre.api.trajproc.v1 import trajproc_pb2, trajproc_pb2_grpc
+
+    asked = {
+        "scheduler": (scheduler_pb2_grpc.SchedulerServiceStub, scheduler_pb2.GetStateRequest()),
+        "rollout": (rollout_pb2_grpc.RolloutServiceStub, rollout_pb2.GetStateRequest()),
+        "trajproc": (trajproc_pb2_grpc.TrajprocServiceStub, trajproc_pb2.GetStateRequest()),
+        "trainer-0": (core_pb2_grpc.CoreServiceStub, core_pb2.GetStateRequest()),
+    }
+    answers = await asyncio.gather(*(_state(folder, name, *how) for name, how in asked.items()))
+    return dict(zip(asked, answers, strict=True))
+
+
+async def _state(folder: RunFolder, endpoint: str, stub: Any, request: Any) -> dict[str, Any] | None:
+    from google.protobuf.json_format import MessageToDict
+
+    from gyre.rpc import open_channel
+
+    try:
+        async with open_channel(_address(folder, endpoint), read_key(folder.keys, "service")) as channel:
+            await _connected(channel)
+            reply = await stub(channel).GetState(request, timeout=5)
+    except (grpc.aio.AioRpcError, Unavailable):
+        return None
+    return MessageToDict(reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def _address(folder: RunFolder, endpoint: str) -> str:
+    try:
+        return folder.endpoint(endpoint)
+    except NotFound as error:
+        raise Unavailable(str(error)) from error
+
+
+async def _connected(channel: grpc.aio.Channel) -> None:
+    try:
+        await asyncio.wait_for(channel.channel_ready(), CONNECT_S)
+    except TimeoutError:
+        raise Unavailable("nothing answers at the run's address: is it up?") from None

@@ -1,0 +1,93 @@
+"""Tasks from the configured source, as the scheduler takes them."""
+
+import asyncio
+import importlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+
+from gyre.api.scheduler.v1 import scheduler_pb2 as pb
+from gyre.api.scheduler.v1 import scheduler_pb2_grpc as rpc
+from gyre.config import Config
+from gyre.env import Task
+from gyre.errors import ConfigError, InvalidInput
+
+CHUNK = 32
+"""Tasks of one SubmitTasks call: far below the message limit for payloads of up to 100 kB each."""
+EPOCH = 4096
+"""Tasks asked of the source at a time; it is asked again, under another seed, when they are used up."""
+
+RETRIED = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+"""Statuses that pass: a full queue, a scheduler that is being restarted."""
+
+Source = Callable[[str, int, int], Iterator[Task]]
+
+
+def load_source(config: Config) -> Source:
+    """The function `tasks.source` names; the working directory is looked through as well. Raises ConfigError."""
+    module_name, _, function_name = config.tasks.source.partition(":")
+    if not module_name or not function_name:
+        raise ConfigError(f"tasks.source must read `package.module:function`, not {config.tasks.source!r}")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        source = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"tasks.source {config.tasks.source!r} cannot be loaded: {error}") from error
+    return source
+
+
+def heldout(source: Source, config: Config, phase: str) -> list[pb.Task]:
+    """The evaluation's tasks, the same ones before and after; `phase` keeps their ids apart."""
+    tasks = source("heldout", config.evaluation.tasks, config.run.seed)
+    return [_message(task, config, f"{phase}-{task.task_id}", "evaluation", 1) for task in tasks]
+
+
+def training(source: Source, config: Config) -> Iterator[pb.Task]:
+    """Training tasks for ever, in an order that depends on the run's seed alone."""
+    for epoch in itertools.count():
+        is_empty = True
+        for task in source("train", EPOCH, config.run.seed + epoch):
+            is_empty = False
+            name = f"train-{epoch}-{task.task_id}"
+            yield _message(task, config, name, "train", config.scheduler.group_size)
+        if is_empty:
+            raise ConfigError(f"tasks.source {config.tasks.source!r} yields no training tasks")
+
+
+def _message(task: Task, config: Config, task_id: str, purpose: str, group_size: int) -> pb.Task:
+    if not isinstance(task, Task):
+        raise InvalidInput(f"tasks.source must yield gyre.env.Task, not {type(task).__name__}")
+    given = config.tasks
+    limits = pb.Limits(
+        wall_s=given.wall_s, turns_max=given.turns_max, context_tokens_max=given.context_tokens_max,
+        output_tokens_max=given.output_tokens_max,
+    )  # fmt: skip
+    return pb.Task(
+        task_id=task_id, task_type=task.task_type, environment=given.environment, seed=task.seed,
+        payload_json=json.dumps(task.payload), tenant="default", purpose=purpose, group_size=group_size,
+        temperature=given.temperature, top_p=given.top_p, limits=limits,
+    )  # fmt: skip
+
+
+async def submit(scheduler: rpc.SchedulerServiceStub, tasks: list[pb.Task]) -> list[str]:
+    """Group ids, in order. Waits while the queue is full or the scheduler away; raises InvalidInput for tasks it refuses.
+
+    A task id that is known already is accepted once, so sending a task again after a lost reply is safe.
+    """
+    groups: list[str] = []
+    while len(groups) < len(tasks):
+        chunk = tasks[len(groups) : len(groups) + CHUNK]
+        try:
+            reply = await scheduler.SubmitTasks(pb.SubmitTasksRequest(tasks=chunk), timeout=60)
+            groups += reply.group_ids  # those before the first that found the queue full
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in RETRIED:
+                raise InvalidInput(f"the scheduler refused tasks: {error.details()}") from error
+            trailing = dict(error.trailing_metadata() or ())
+            await asyncio.sleep(float(trailing.get("retry-after-s", 0.5)))
+    return groups

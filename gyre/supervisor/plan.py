@@ -1,0 +1,77 @@
+"""Which processes a run has. Stages start in this order and stop in the reverse one, so the ledger hears everybody's last word."""
+
+from dataclasses import dataclass, field
+
+from gyre.config import Config, EnvironmentConfig
+
+ENVIRONMENT_GRACE_S = 15.0
+GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL: a trainer may be writing a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process to be kept running."""
+
+    name: str
+    """Names its log, logs/<name>.log."""
+    command: list[str]
+    endpoint: str = ""
+    """Whose gRPC health says that it is up; empty where it has none."""
+    variables: dict[str, str] = field(default_factory=dict)
+    grace_s: float = GRACE_S
+
+
+def endpoint_names(config: Config) -> list[str]:
+    """Everything that listens, in the order of consecutive ports; with what it is for (gyre.run_folder)."""
+    cells = range(config.scheduler.cells)
+    names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger"]
+    return [*names, *(f"cell-{i}" for i in cells), *(f"trainer-{i}" for i in cells)]
+
+
+def stages(config: Config, run: str, python: str, rollout_address: str, environment_key: str) -> list[list[Process]]:
+    """Processes by stage. `run` is the run's folder, `python` the interpreter that starts services."""
+    cells = range(config.scheduler.cells)
+
+    def service(name: str, module: str, threads: int = 1, *arguments: str) -> Process:
+        command = [python, "-m", f"services.{module}", "--run", run, *arguments]
+        return Process(name, command, name, thread_variables(threads))
+
+    return [
+        [service("ledger", "ledger")],
+        [service("scheduler", "scheduler"), service("trajproc", "trajproc")],
+        [service("rollout", "rollout")],
+        [
+            *(service(f"cell-{i}", "rollout.cell", config.rollout.threads, "--cell", str(i)) for i in cells),
+            *(service(f"trainer-{i}", "trainer", config.trainer.threads, "--cell", str(i)) for i in cells),
+        ],
+        [
+            _environment(environment, index, run, python, rollout_address, environment_key)
+            for environment in config.environments
+            if environment.command
+            for index in range(environment.processes)
+        ],
+    ]
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Variables that keep numerical libraries to their share of the cores, and off the network."""
+    count = str(threads)
+    return {
+        "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count,
+        "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+
+
+def _environment(
+    environment: EnvironmentConfig, index: int, run: str, python: str, rollout_address: str, key: str
+) -> Process:
+    command = [python if word == "{python}" else word for word in environment.command]
+    variables = {
+        "GYRE_ROLLOUT_ADDRESS": rollout_address, "GYRE_ENVIRONMENT_KEY": key,
+        "GYRE_ENVIRONMENT_SLOTS": str(environment.slots), "GYRE_RUN": run,
+    }  # fmt: skip
+    return Process(
+        f"environment-{environment.name}-{index}", command, "", thread_variables(1) | variables, ENVIRONMENT_GRACE_S
+    )

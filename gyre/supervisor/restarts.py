@@ -1,0 +1,24 @@
+"""When a dead process comes back, and when it has died too often."""
+
+from dataclasses import dataclass, field
+
+RESTARTS_PER_MINUTE_MAX = 5
+"""More deaths than this within a minute are no accident: the run has failed."""
+BACKOFF_FIRST_S = 0.2
+BACKOFF_MAX_S = 5.0
+WINDOW_S = 60.0
+
+
+@dataclass
+class RestartPolicy:
+    """Deaths of one process within the last minute."""
+
+    died_at_s: list[float] = field(default_factory=list)
+
+    def after_death(self, now_s: float) -> float | None:
+        """Seconds to wait before the next start, or None when there should be none."""
+        self.died_at_s = [at for at in self.died_at_s if now_s - at < WINDOW_S] + [now_s]
+        deaths = len(self.died_at_s)
+        if deaths > RESTARTS_PER_MINUTE_MAX:
+            return None
+        return min(BACKOFF_FIRST_S * 2 ** (deaths - 1), BACKOFF_MAX_S)
