@@ -67,7 +67,7 @@ def thread_variables(threads: int) -> dict[str, str]:
 def _environment(
     environment: EnvironmentConfig, index: int, run: str, python: str, rollout_address: str, key: str
 ) -> Process:
-    command = [python if word == "{python}" else word for word in environment.command]
+    command = [word.replace("{python}", python) for word in environment.command]
     variables = {
         "GYRE_ROLLOUT_ADDRESS": rollout_address, "GYRE_ENVIRONMENT_KEY": key,
         "GYRE_ENVIRONMENT_SLOTS": str(environment.slots), "GYRE_RUN": run,

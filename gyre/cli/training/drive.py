@@ -63,6 +63,8 @@ class Driver:
         self.view = View(self.progress, config.run.steps, staleness_law(config), config.run.name)
         self.wall_s: dict[str, float] = {}
         self._source = tasks.load_source(config)
+        self.begun = asyncio.Event()
+        """Set with the first fact."""
         self._changed = asyncio.Event()
         self._following: asyncio.Task | None = None
 
@@ -187,6 +189,7 @@ class Driver:
         async for fact, _ in bus.follow(FOLLOWS):
             self.progress.apply(fact)
             self._changed.set()
+            self.begun.set()
 
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Raises RunStalled when no fact comes any more."""

@@ -42,9 +42,7 @@ def check_model(path: Path) -> None:
 async def prepare(config: Config, folder: RunFolder, say: Callable[[str], None]) -> Path:
     """The directory to train from. Raises ConfigError, PreparationFailed."""
     if config.model.path:
-        path = Path(os.path.abspath(os.path.expanduser(config.model.path)))
-        check_model(path)
-        return path
+        return _given(config.model.path)
     if folder.model.exists():
         return folder.model
     seed = config.run.seed
@@ -58,6 +56,12 @@ async def prepare(config: Config, folder: RunFolder, say: Callable[[str], None])
             await _command("demonstrations", config.model.demonstrations, data, seed, folder, say)
         await _warm_start(config, fresh, data, folder, say)
     return folder.model
+
+
+def _given(path: str) -> Path:
+    found = Path(path).expanduser().resolve()
+    check_model(found)
+    return found
 
 
 async def _command(

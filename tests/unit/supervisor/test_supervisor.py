@@ -1,0 +1,128 @@
+"""Ports, restarts, children: nothing is left running, whatever ends."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+from gyre.config.load import parse
+from gyre.errors import Unavailable
+from gyre.supervisor import ports
+from gyre.supervisor.child import Child, ProcessFailed
+from gyre.supervisor.plan import Process, endpoint_names, stages, thread_variables
+from gyre.supervisor.restarts import RestartPolicy
+
+
+def python(code: str, name: str = "child", grace_s: float = 5.0) -> Process:
+    return Process(name, [sys.executable, "-c", textwrap.dedent(code)], grace_s=grace_s)
+
+
+def test_free_ports_are_all_different():
+    endpoints = ports.assign([f"e{i}" for i in range(50)], "127.0.0.1", 0)
+    assert len(set(endpoints.values())) == 50
+
+
+def test_a_port_in_use_is_named_with_what_it_was_for():
+    """Bad input: the scheduler would get the second port."""
+    with socket.socket() as first:
+        first.bind(("127.0.0.1", 0))
+        first.listen()
+        port = first.getsockname()[1]
+        with pytest.raises(Unavailable, match=rf"127.0.0.1:{port}.*scheduler"):
+            ports.assign(["bus", "scheduler"], "127.0.0.1", port - 1)
+
+
+def test_a_process_that_dies_again_and_again_is_given_up():
+    """Five restarts within a minute, the sixth death is the last; a minute of quiet forgives."""
+    policy = RestartPolicy()
+    delays = [policy.after_death(float(i)) for i in range(6)]
+    assert delays[:5] == [0.2, 0.4, 0.8, 1.6, 3.2] and delays[5] is None
+    assert policy.after_death(200.0) == 0.2
+
+
+def test_services_start_before_cells_and_environments_are_told_where_to_go():
+    config = parse(
+        {"model": {"path": "m"}, "scheduler": {"cells": 2}, "tasks": {"environment": "e"}, "rollout": {"threads": 3},
+         "environments": [{"name": "e", "command": ["{python}", "-m", "e"], "processes": 2, "slots": 5}]}, "test",
+    )  # fmt: skip
+    plan = stages(config, "/run", "python", "127.0.0.1:1", "key")
+    names = [process.name for stage in plan for process in stage]
+    assert names == ["ledger", "scheduler", "trajproc", "rollout", "cell-0", "cell-1", "trainer-0", "trainer-1",
+                     "environment-e-0", "environment-e-1"]  # fmt: skip
+    assert {p.endpoint for stage in plan for p in stage if p.endpoint} <= set(endpoint_names(config))
+    environment, cell = plan[-1][0], plan[3][0]
+    assert environment.command == ["python", "-m", "e"] and environment.variables["GYRE_ENVIRONMENT_SLOTS"] == "5"
+    assert cell.variables["OMP_NUM_THREADS"] == "3" and thread_variables(1)["HF_HUB_OFFLINE"] == "1"
+
+
+async def test_a_stopped_child_takes_its_own_children_with_it(tmp_path):
+    """The child ignores SIGTERM and has a child: both are gone after the grace."""
+    spec = python(
+        """
+        import signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        print(inner.pid, flush=True)
+        time.sleep(60)
+        """,
+        grace_s=0.5,
+    )
+    child = Child(spec, tmp_path / "log")
+    await child.start()
+    while not (tmp_path / "log").read_text().strip():
+        await asyncio.sleep(0.05)
+    inner = int((tmp_path / "log").read_text())
+    await child.stop()
+    for _ in range(100):
+        if not psutil.pid_exists(inner) or psutil.Process(inner).status() == psutil.STATUS_ZOMBIE:
+            break
+        await asyncio.sleep(0.02)
+    assert child.process.returncode == -signal.SIGKILL
+    assert not psutil.pid_exists(inner) or psutil.Process(inner).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_a_failed_child_is_quoted_with_its_last_words(tmp_path):
+    child = Child(
+        python("import sys; print('trainer-0: no tokenizer in m', file=sys.stderr); sys.exit(2)"), tmp_path / "log"
+    )
+    await child.start()
+    error = child.failed(await child.wait())
+    assert isinstance(error, ProcessFailed) and error.is_user_error and "no tokenizer in m" in str(error)
+
+
+async def test_a_command_that_does_not_exist_is_a_user_error(tmp_path):
+    with pytest.raises(ProcessFailed, match="cannot be started"):
+        await Child(Process("e", ["/no/such/program"]), tmp_path / "log").start()
+
+
+async def test_children_die_when_their_supervisor_is_killed(tmp_path):
+    """kill -9 of the parent: no chance to clean up, and still nothing is left."""
+    code = f"""
+        import asyncio, sys
+        from pathlib import Path
+        from gyre.supervisor.child import Child
+        from gyre.supervisor.plan import Process
+        async def main():
+            child = Child(Process("c", [sys.executable, "-c", "import time; time.sleep(60)"]), Path({str(tmp_path / "inner.log")!r}))
+            await child.start()
+            print(child.process.pid, flush=True)
+            await asyncio.sleep(60)
+        asyncio.run(main())
+    """
+    parent = Child(python(code), tmp_path / "log")
+    await parent.start()
+    while not (text := (tmp_path / "log").read_text().strip()):
+        await asyncio.sleep(0.05)
+    inner = psutil.Process(int(text))
+    os.kill(parent.process.pid, signal.SIGKILL)
+    await parent.wait()
+    deadline_s = time.monotonic() + 5
+    while inner.is_running() and inner.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline_s:
+        await asyncio.sleep(0.02)
+    assert not inner.is_running() or inner.status() == psutil.STATUS_ZOMBIE
