@@ -1,0 +1,101 @@
+"""CellService over the embedded engine."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+
+import grpc.aio
+
+from gyre.api.rollout.v1 import cells_pb2 as pb
+from gyre.api.rollout.v1 import cells_pb2_grpc as rpc
+from gyre.errors import Conflict, GyreError, Unavailable
+from gyre.rpc import abort_with
+from services.rollout.cell.bridge import Bridge
+from services.rollout.engine import Chunk, Engine, GenerateRequest, SamplingParams
+
+WHOLE_OUTPUT = 1 << 30
+"""Chunk size of calls that nobody watches: one chunk at the end."""
+
+
+class CellServicer(rpc.CellServiceServicer):
+    """Calls of one engine. `is_serving` is set by the cell's role; while it is False new calls are refused."""
+
+    def __init__(self, engine: Engine, bridge: Bridge) -> None:
+        self._engine = engine
+        self._bridge = bridge
+        self._serial = itertools.count()
+        self._names: dict[str, set[str]] = {}
+        self.is_serving = False
+        self.checksum = ""
+        self._started_s = time.monotonic()
+
+    async def Generate(
+        self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.GenerateResponse]:
+        """The engine knows a call by a name of its own: a gateway that started anew may ask again while the old call dies."""
+        if not self.is_serving:
+            await abort_with(context, Conflict("this cell does not serve now"))
+        name = f"{request.call_id}.{next(self._serial)}"
+        queue: asyncio.Queue[Chunk] = asyncio.Queue()
+        try:
+            self._engine.submit(_engine_request(name, request), self._bridge.sink(queue))
+        except Unavailable as error:
+            await abort_with(context, Conflict(str(error)))
+        except GyreError as error:
+            await abort_with(context, error)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        self._names.setdefault(request.call_id, set()).add(name)
+        finish = None
+        try:
+            while finish is None:
+                chunk = await queue.get()
+                finish = chunk.finish_reason
+                if finish == "error":
+                    await context.abort(grpc.StatusCode.INTERNAL, chunk.detail)
+                yield pb.GenerateResponse(
+                    ids=chunk.token_ids,
+                    logprobs=chunk.logprobs,
+                    versions=chunk.versions,
+                    finish_reason=str(finish or ""),
+                )
+        finally:
+            if finish is None:
+                self._engine.abort(name, "the gateway went away")
+            self._names[request.call_id].discard(name)
+            if not self._names[request.call_id]:
+                del self._names[request.call_id]
+
+    async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
+        for name in self._names.get(request.call_id, ()):
+            self._engine.abort(name, "abandoned")
+        return pb.AbortResponse()
+
+    async def Drain(self, request: pb.DrainRequest, context: grpc.aio.ServicerContext) -> pb.DrainResponse:
+        self.is_serving = False
+        return pb.DrainResponse(moved_calls=await asyncio.to_thread(self._engine.drain))
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: grpc.aio.ServicerContext) -> pb.GetStatusResponse:
+        stats = self._engine.stats()
+        return pb.GetStatusResponse(
+            serving=self.is_serving and stats.loaded, version=stats.version, checksum=self.checksum, running=stats.running,
+            waiting=stats.waiting, slots=stats.slots, tokens_sampled=stats.generated_tokens,
+            tokens_prefilled=stats.prefill_computed_tokens, tokens_reused=stats.prefill_reused_tokens,
+            busy_s=(1 - stats.idle_share) * (time.monotonic() - self._started_s),
+        )  # fmt: skip
+
+
+def _engine_request(name: str, request: pb.GenerateRequest) -> GenerateRequest:
+    params = SamplingParams(
+        temperature=request.temperature, top_p=request.top_p, max_tokens=request.max_tokens,
+        stop_token_ids=tuple(request.stop_ids), seed=request.seed,
+    )  # fmt: skip
+    return GenerateRequest(
+        name,
+        request.session,
+        list(request.prompt_ids),
+        params,
+        list(request.resume_ids),
+        request.chunk_tokens or WHOLE_OUTPUT,
+    )

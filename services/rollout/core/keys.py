@@ -1,0 +1,57 @@
+"""Keys of executions at the gateway: signed claims, so that a gateway that started anew knows them without any memory.
+
+A key opens the calls of one attempt of one execution. Whether that attempt is still the one whose words count is looked up
+apart (leases.Attempts).
+"""
+
+import base64
+import hashlib
+import hmac
+from typing import Literal
+
+import msgspec
+
+PREFIX = "gyre-"
+_SIGNATURE_BYTES = 24
+
+
+class Claims(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """All that a model call needs to know of its execution."""
+
+    execution_id: str
+    attempt: int
+    group_id: str
+    purpose: Literal["train", "evaluation"]
+    seed: int
+    temperature: float
+    top_p: float
+    turns_max: int
+    context_tokens_max: int
+    output_tokens_max: int
+    traceparent: str = ""
+
+
+def sign(claims: Claims, secret: bytes) -> str:
+    payload = msgspec.msgpack.encode(claims)
+    return f"{PREFIX}{_text(payload)}.{_text(_signature(payload, secret))}"
+
+
+def verify(key: str, secret: bytes) -> Claims | None:
+    """The claims of a key this secret signed; None for any other text."""
+    try:
+        payload_text, _, signature_text = key.removeprefix(PREFIX).partition(".")
+        payload = base64.urlsafe_b64decode(payload_text + "=" * (-len(payload_text) % 4))
+        signature = base64.urlsafe_b64decode(signature_text + "=" * (-len(signature_text) % 4))
+    except ValueError:
+        return None
+    if not key.startswith(PREFIX) or not hmac.compare_digest(signature, _signature(payload, secret)):
+        return None
+    return msgspec.msgpack.decode(payload, type=Claims)
+
+
+def _signature(payload: bytes, secret: bytes) -> bytes:
+    return hmac.digest(secret, payload, hashlib.sha256)[:_SIGNATURE_BYTES]
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

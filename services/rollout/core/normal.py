@@ -1,0 +1,92 @@
+"""The normal form of messages: what means nothing is gone, what means something is kept, and each prefix has a digest (B2).
+
+Gone: key order and spacing of JSON in tool arguments, `1.0` against `1`, None against "", reasoning, names of tool calls' ids,
+white space around an assistant's text, and how an assistant's turn was split into messages. Kept: everything else.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_REASONING = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call inside a message. `arguments` is JSON text (or whatever stood in its place)."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message in normal form."""
+
+    role: str
+    content: str
+    calls: tuple[Call, ...] = ()
+    tool_call_id: str = ""
+
+
+def assistant(content: str, calls: tuple[Call, ...]) -> Message:
+    """An assistant's turn: as replied to the harness and as it comes back, it is the same message."""
+    return Message("assistant", _REASONING.sub("", content, count=1).strip(), calls)
+
+
+def merged(messages: Sequence[Message]) -> list[Message]:
+    """Consecutive assistant messages are one turn."""
+    result: list[Message] = []
+    for message in messages:
+        if message.role == "assistant":
+            if result and result[-1].role == "assistant":
+                message = Message("assistant", result[-1].content + message.content, result.pop().calls + message.calls)
+            result.append(assistant(message.content, message.calls))
+        else:
+            result.append(message)
+    return result
+
+
+def canonical_arguments(text: str) -> str:
+    """Arguments that mean the same give the same text; what is no JSON stays as it is."""
+    try:
+        value = json.loads(text or "{}", parse_float=_plain_number)
+    except (ValueError, RecursionError):
+        return text.strip()
+    return canonical_json(value)
+
+
+def canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def root_digest(tools: Sequence[dict[str, Any]] | None) -> bytes:
+    """Digest of the empty conversation under these tools."""
+    return _digest(b"gyre-conversation-1", canonical_json(list(tools or ())))
+
+
+def next_digest(before: bytes, message: Message) -> bytes:
+    """Digest of a conversation one message longer."""
+    calls = [[call.name, canonical_arguments(call.arguments)] for call in message.calls]
+    return _digest(before, canonical_json([message.role, message.content, calls]))
+
+
+def prefix_digests(tools: Sequence[dict[str, Any]] | None, messages: Sequence[Message]) -> list[bytes]:
+    """Digests of all prefixes: entry i is that of the first i messages."""
+    digests = [root_digest(tools)]
+    for message in messages:
+        digests.append(next_digest(digests[-1], message))
+    return digests
+
+
+def _plain_number(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def _digest(before: bytes, text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=before[:64]).digest()

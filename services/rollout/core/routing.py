@@ -1,0 +1,68 @@
+"""Which cell runs a call: stay where the prefix is, leave where training begins, spread what is new (A6)."""
+
+from dataclasses import dataclass, field
+
+IMBALANCE_SESSIONS = 4
+IMBALANCE_SHARE = 0.25
+"""A session also leaves a serving cell that has this many (or this share) more sessions than the emptiest one: a cell that
+came back from training would else stay empty until new executions begin."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """What routing knows of a cell."""
+
+    order: int
+    """Place in the order of cells; the last one goes to training last."""
+    serving: bool = False
+    suspected: bool = False
+    """Its process does not answer; not chosen until it does."""
+    sessions: set[str] = field(default_factory=set)
+
+
+class Routing:
+    """Cells and where each session's prefix lies."""
+
+    def __init__(self, cells: list[str], capacity: int) -> None:
+        """`capacity`: sessions a cell serves well at a time (C_e)."""
+        self.cells = {name: Cell(order) for order, name in enumerate(cells)}
+        self._capacity = capacity
+        self._home: dict[str, str] = {}
+
+    def serving(self) -> list[str]:
+        """Names of the cells that calls may go to."""
+        return [name for name, cell in self.cells.items() if cell.serving and not cell.suspected]
+
+    def choose(self, session: str) -> str | None:
+        """The cell of the session's next call, now its home; None when no cell serves and the call must wait."""
+        serving = self.serving()
+        if not serving:
+            return None
+        home = self._home.get(session)
+        emptiest = min(serving, key=lambda name: (len(self.cells[name].sessions), -self.cells[name].order))
+        if home in serving:
+            gap = len(self.cells[home].sessions) - len(self.cells[emptiest].sessions)
+            chosen = (
+                home if gap <= max(IMBALANCE_SESSIONS, IMBALANCE_SHARE * len(self._home) / len(serving)) else emptiest
+            )
+        elif home is None:
+            chosen = emptiest
+        else:
+            lasting = [name for name in serving if len(self.cells[name].sessions) < self._capacity]
+            chosen = max(lasting, key=lambda name: self.cells[name].order, default=emptiest)
+        if chosen != home:
+            self.forget(session)
+            self._home[session] = chosen
+            self.cells[chosen].sessions.add(session)
+        return chosen
+
+    def forget(self, session: str) -> None:
+        """The session is over, or moves."""
+        home = self._home.pop(session, None)
+        if home is not None:
+            self.cells[home].sessions.discard(session)
+
+    def set_serving(self, name: str, serving: bool) -> None:
+        self.cells[name].serving = serving
+        if serving:
+            self.cells[name].suspected = False

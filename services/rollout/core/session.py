@@ -1,0 +1,101 @@
+"""One attempt's model calls: its tokens, its books of turns, and the replies a retry is answered from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gyre.records import CallRecorded, array
+from services.rollout.core.normal import next_digest, prefix_digests
+from services.rollout.core.render import Renderer
+from services.rollout.core.request import ChatRequest
+from services.rollout.core.template import ChatTemplate
+from services.rollout.core.toolcalls import Parsed, parse
+from services.rollout.core.trie import Context, Ids, SessionTrie
+
+
+class Model:
+    """Template, tokenizer and rendering of the policy: text and tokens of messages."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.template = template
+        self.renderer = Renderer(template)
+        self.stop_ids = template.stop_ids
+
+    def read(self, output_ids: list[int], call_id: str) -> Parsed:
+        """The message these sampled tokens are; its end-of-turn token is no text."""
+        ids = output_ids[:-1] if output_ids and output_ids[-1] in self.stop_ids else output_ids
+        return parse(self.template.decode(ids), call_id, self.renderer.think_open)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a request becomes."""
+
+    ids: Ids
+    parent: Context
+    kept: int
+    """Tokens shared with the parent's context."""
+    digest: bytes
+    """Of the conversation this prompt ends."""
+
+    @property
+    def delta(self) -> Ids:
+        return self.ids[self.kept :]
+
+
+class Session:
+    """State of one attempt; everything in it can be rebuilt from its call records."""
+
+    def __init__(self, sample_id: str) -> None:
+        self.sample_id = sample_id
+        self.trie = SessionTrie()
+        self.payloads: dict[str, str] = {}
+        """Tool-call id → arguments exactly as the model wrote them."""
+        self.calls = 0
+        self.turns = 0
+        """Calls that were answered: abandoned ones are on record and are no turn."""
+        self.tokens_sampled = 0
+        self.model_wait_s = 0.0
+        self.next_index = 0
+        self._by_conversation: dict[str, list[CallRecorded]] = {}
+
+    def prompt(self, request: ChatRequest, model: Model) -> Prompt:
+        """Recorded tokens as far as they reach, rendering of the rest. Raises InvalidInput when the template refuses."""
+        digests = prefix_digests(request.tools, request.messages)
+        count, known = self.trie.deepest(digests)
+        if known is None:
+            ids = np.array(model.renderer.whole(request.messages, request.tools, self.payloads), np.int32)
+        else:
+            new = model.renderer.after_reply(request.messages, count, known.last_token(), request.tools, self.payloads)
+            ids = np.concatenate([known.tokens(), np.array(new, np.int32)])
+        parent, kept = self.trie.place(ids, known)
+        return Prompt(ids, parent, kept, digests[-1])
+
+    def recorded(self, digest: bytes, wanted: Mapping[str, float]) -> CallRecorded | None:
+        """The record of the same call made before: same conversation, same sampling parameters as `wanted`."""
+        for record in self._by_conversation.get(digest.hex(), ()):
+            if all(getattr(record.sampling, name) == value for name, value in wanted.items()):
+                return record
+        return None
+
+    def take(self, record: CallRecorded, model: Model, parsed: Parsed | None = None) -> Parsed:
+        """Take a record in, fresh or from the bus after a restart; answers the message it is. Repeats change nothing."""
+        output = array(record.output_ids, "int32")
+        parsed = parsed or model.read(output.tolist(), record.call_id)
+        self.next_index = max(self.next_index, record.call_index + 1)
+        if self.trie.context(record.call_id) is not None:
+            return parsed
+        self.calls += 1
+        self.tokens_sampled += len(output)
+        self.model_wait_s += record.wait_s
+        answered = record.finish_reason != "cancelled"
+        parent = self.trie.context(record.parent) or self.trie.context("")
+        digest = bytes.fromhex(record.message_digest)
+        reply = next_digest(digest, parsed.message()) if answered and len(output) else None
+        self.trie.add(record.call_id, parent, record.parent_tokens, array(record.prompt_delta, "int32"), output, reply)
+        if answered:
+            self.turns += 1
+            self.payloads.update(record.tool_payloads)
+            self._by_conversation.setdefault(record.message_digest, []).append(record)
+        return parsed

@@ -1,0 +1,92 @@
+"""From sampled text to an assistant's message: reasoning, content, tool calls in Qwen's `<tool_call>{json}</tool_call>`.
+
+A block that is no JSON object, or has no name, stays in the content: the harness decides what to make of it.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+
+from services.rollout.core.normal import Call, Message, assistant
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
+
+_BLOCK = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
+_WORD = re.compile(r"\s*([{}:,])\s*")
+_decoder = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """An assistant's turn as the harness sees it."""
+
+    content: str
+    calls: tuple[Call, ...]
+    reasoning: str = ""
+
+    def message(self) -> Message:
+        return assistant(self.content, self.calls)
+
+
+def parse(text: str, call_id: str, think_open: bool = False) -> Parsed:
+    """`text` is the output without its end-of-turn token; `think_open`: the prompt already opened the reasoning. Never raises."""
+    reasoning, text = _split_reasoning(text, think_open)
+    rest, calls, end = [], [], 0
+    for block in _BLOCK.finditer(text):
+        named = _name_and_arguments(block[1])
+        if named is None:
+            continue
+        rest.append(text[end : block.start()])
+        end = block.end()
+        calls.append(Call(tool_call_id(call_id, len(calls)), *named))
+    rest.append(text[end:])
+    return Parsed("".join(rest).strip(), tuple(calls), reasoning)
+
+
+def tool_call_id(call_id: str, index: int) -> str:
+    """The same call gives the same ids, also from a gateway that started anew."""
+    return "call_" + hashlib.sha256(f"{call_id}/{index}".encode()).hexdigest()[:24]
+
+
+def _split_reasoning(text: str, think_open: bool) -> tuple[str, str]:
+    stripped = text.lstrip()
+    opened = stripped.startswith(THINK_OPEN)
+    if not opened and not think_open:
+        return "", text
+    inside, closed, after = (stripped[len(THINK_OPEN) :] if opened else stripped).partition(THINK_CLOSE)
+    if not closed and not think_open:
+        return "", text
+    return inside.strip(), after
+
+
+def _name_and_arguments(block: str) -> tuple[str, str] | None:
+    """(name, arguments exactly as written); None when this is no tool call."""
+    try:
+        value = json.loads(block)
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+            return None
+        arguments = value.get("arguments", {})
+        if isinstance(arguments, str):
+            return (value["name"], arguments) if isinstance(json.loads(arguments or "{}"), dict) else None
+        return (value["name"], _member_text(block, "arguments") or "{}") if isinstance(arguments, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _member_text(text: str, wanted: str) -> str | None:
+    """Source text of a member of the JSON object `text` (the last one of that name, as json.loads takes it)."""
+    at, found = _WORD.match(text).end(), None  # type: ignore[union-attr]
+    while text[at] == '"':
+        key, at = _decoder.raw_decode(text, at)
+        at = _WORD.match(text, at).end()  # type: ignore[union-attr]
+        start = at
+        _, at = _decoder.raw_decode(text, at)
+        if key == wanted:
+            found = text[start:at]
+        separator = _WORD.match(text, at)
+        if separator is None or separator[1] == "}":
+            break
+        at = separator.end()
+    return found

@@ -1,0 +1,175 @@
+"""`POST /v1/chat/completions` and its few companions, in OpenAI's words. Bad input is never a 500.
+
+| answer | when |
+|---|---|
+| 400 | the request is wrong (`param` says where), `context_length_exceeded`, `turns_exceeded` |
+| 401 `invalid_api_key` | no key of this run |
+| 403 `execution_over` | the key's attempt has ended, or a newer attempt fences it |
+| 404, 405, 413 | unknown path, wrong method, body above rollout.request_bytes_max |
+| 429 | too many calls of one execution at once (Retry-After) |
+| 503 | engines fail or the gateway is stopping (Retry-After) |
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl  # noqa: F401  aiohttp's own import of it is lazy and slow on the first request
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
+from services.rollout.core.keys import Claims, verify
+from services.rollout.core.reply import KEEP_ALIVE, Reply, delta_event, error_body, error_event, models_body
+from services.rollout.core.request import AGENT_ROLES, BadRequest, ChatRequest, parse_request
+from services.rollout.gateway.calls import ExecutionOver, ModelCalls, Running, TurnsOver
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 5.0
+"""A stream without news says so this often, so that no proxy or client takes it for dead."""
+ROLE_HEADER = "x-gyre-role"
+"""Where a harness can say it: main, main-summary, sub-agent, sub-agent-summary or side (B5)."""
+MODEL_NAME = "policy"
+
+
+class HttpGateway:
+    """The HTTP side of the gateway."""
+
+    def __init__(self, calls: ModelCalls, secret: bytes, request_bytes_max: int, context_max: int) -> None:
+        self._calls = calls
+        self._secret = secret
+        self._context_max = context_max
+        app = web.Application(client_max_size=request_bytes_max, middlewares=[_errors])
+        app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/healthz", self._health)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+
+    async def start(self, address: str) -> None:
+        """Raises Unavailable when the port is taken."""
+        host, _, port = address.rpartition(":")
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, int(port), backlog=1024).start()
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {address}: {error}") from error
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "sessions": self._calls.sessions})
+
+    async def _models(self, request: web.Request) -> web.Response:
+        self._claims(request)
+        return web.json_response(models_body(MODEL_NAME, self._context_max))
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        claims = self._claims(request)
+        chat = parse_request(await request.read())
+        said = request.headers.get(ROLE_HEADER, "main")
+        running = self._calls.begin(claims, chat, said if said in AGENT_ROLES else "unknown")
+        running.watchers += 1
+        try:
+            if chat.stream:
+                return await self._stream(request, chat, running)
+            reply = await asyncio.shield(running.done)
+            return web.json_response(reply.body())
+        finally:
+            running.watchers -= 1
+            self._calls.hang_up(running)
+
+    async def _stream(self, request: web.Request, chat: ChatRequest, running: Running) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+        sent, is_open = "", False
+
+        async def say(data: bytes) -> None:
+            nonlocal is_open
+            if not is_open:
+                is_open = True
+                await response.prepare(request)
+                await response.write(
+                    delta_event(running.call_id, running.model, running.created_s, {"role": "assistant", "content": ""})
+                )
+            await response.write(data)
+
+        while not running.done.done():
+            running.changed.clear()
+            if new := running.content[len(sent) :]:
+                sent += new
+                await say(delta_event(running.call_id, running.model, running.created_s, {"content": new}))
+                continue
+            try:
+                await asyncio.wait_for(running.changed.wait(), KEEP_ALIVE_S)
+            except TimeoutError:
+                await say(KEEP_ALIVE)
+        try:
+            reply: Reply = running.done.result()
+        except Exception as error:
+            if not is_open:
+                raise
+            await say(error_event(_answer(error)[1]))
+        else:
+            await say(reply.last_chunks(sent, chat.include_usage))
+        await response.write_eof()
+        return response
+
+    def _claims(self, request: web.Request) -> Claims:
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        claims = verify(key.strip(), self._secret) if scheme.lower() == "bearer" else None
+        if claims is None:
+            raise _WrongKey("this key is none of an execution of this run")
+        return claims
+
+
+class _WrongKey(GyreError):
+    code = "invalid_api_key"
+
+
+@web.middleware
+async def _errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except (ConnectionResetError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        status, body, headers = _answer(error)
+        if status == 500:
+            log.exception("a defect while answering %s", request.path)
+        with contextlib.suppress(ConnectionResetError):
+            return web.json_response(body, status=status, headers=headers)
+        raise
+
+
+def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
+    """Status, body, headers."""
+    text = str(error)
+    match error:
+        case BadRequest():
+            return 400, error_body(text, "invalid_request_error", error.error_code, error.param), {}
+        case TurnsOver():
+            return 400, error_body(text, "invalid_request_error", error.code), {}
+        case InvalidInput():
+            return 400, error_body(text, "invalid_request_error", error.code), {}
+        case _WrongKey():
+            return 401, error_body(text, "authentication_error", error.code), {}
+        case ExecutionOver():
+            return 403, error_body(text, "permission_error", error.code), {}
+        case Overloaded():
+            return 429, error_body(text, "rate_limit_error", error.code), {"retry-after": f"{error.retry_after_s:g}"}
+        case GyreError():
+            return 503, error_body(text, "server_error", error.code), {"retry-after": "1"}
+        case web.HTTPRequestEntityTooLarge():
+            return 413, error_body(f"the body is too large: {text}", "invalid_request_error", "request_too_large"), {}
+        case web.HTTPException():
+            return (
+                error.status,
+                error_body(
+                    f"{error.reason}: see /v1/chat/completions and /v1/models", "invalid_request_error", "not_found"
+                ),
+                {},
+            )
+    return 500, error_body("internal error", "server_error", "internal"), {}

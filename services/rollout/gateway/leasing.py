@@ -1,0 +1,385 @@
+"""Leases of executions: claimed from the work queue, held while the environment is heard from, given back or ended (row A6's other half).
+
+TaskDispatched ─▶ claim ─▶ offer ─┬─ ASSIGN ──▶ ExecutionLeased ─▶ Assignment ─▶ Started ─▶ ExecutionStarted ─▶ Accepted
+     ▲                            ├─ CONTINUE ▶ the same attempt goes on
+     │ nak: silent for lease_s    ├─ PARK ────▶ offered again when something changes
+     └────────────────────────────┴─ EXHAUSTED, overdue, Ended ─▶ ExecutionEnded ─▶ acknowledged ─▶ Accepted
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from dataclasses import dataclass
+
+from opentelemetry import trace
+
+from gyre.api.rollout.v1 import environments_pb2 as pb
+from gyre.bus import Bus, Delivery
+from gyre.bus.work import WorkQueue, tasks
+from gyre.clock import Clock
+from gyre.config import Config
+from gyre.errors import InvalidInput
+from gyre.ids import sample_id
+from gyre.records import ExecutionEnded, ExecutionLeased, ExecutionStarted
+from gyre.telemetry import emit_span, span_context, traceparent_of
+from services.rollout.core.ending import Said, check_ending, check_evaluation, check_evidence
+from services.rollout.core.keys import Claims, sign
+from services.rollout.core.leases import Attachment, Lease, LeaseBook, Offer
+from services.rollout.gateway.calls import ModelCalls, Totals
+from services.rollout.gateway.environments import Environments
+from services.rollout.gateway.http import MODEL_NAME
+from services.rollout.gateway.restore import Restored
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+CLAIM_WAIT_S = 1.0
+PARKED_MAX = 256
+"""Tasks held for environments that are not there; more go back to the queue."""
+PARKED_DELAY_S = 5.0
+ACK_PENDING_MAX = 20_000
+UNLIMITED_DELIVERIES = -1
+"""Attempts are counted here (rollout.attempts_max), so that the last one becomes an ending on record and not silence."""
+
+
+@dataclass(eq=False)
+class _Held:
+    """A delivery in hand, with its execution's span."""
+
+    delivery: Delivery
+    span: trace.Span | None = None
+    traceparent: str = ""
+
+
+class Leasing:
+    """All executions in this gateway's hands. Listener of gateway.environments."""
+
+    def __init__(
+        self, config: Config, bus: Bus, clock: Clock, secret: bytes, api_base: str, restored: Restored, calls: ModelCalls,
+        environments: Environments, holder: str,
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._bus = bus
+        self._clock = clock
+        self._secret = secret
+        self._api_base = api_base
+        self._holder = holder
+        self._restored = restored
+        self._calls = calls
+        self._environments = environments
+        self._lease_s = config.rollout.lease_s
+        self.book = LeaseBook(restored.attempts, self._lease_s, config.rollout.attempts_max, clock.monotonic_s())
+        self._held: dict[str, _Held] = {}
+        self._parked: dict[str, Delivery] = {}
+        self._early: dict[str, list[tuple[str, pb.AttachRequest]]] = {}
+        """Messages about executions whose lease has not come back to this gateway yet."""
+        self._ending: dict[str, asyncio.Task] = {}
+        self._changed = asyncio.Event()
+        self._queue: WorkQueue = tasks(bus, self._lease_s, ACK_PENDING_MAX, UNLIMITED_DELIVERIES)
+
+    # -- from environments
+
+    def welcome(self, hello: Attachment) -> tuple[pb.Welcome, list[pb.AttachResponse]]:
+        runs = dict(hello.executions)
+        unknown = self.book.attach(hello, self._clock.monotonic_s())
+        welcome = pb.Welcome(
+            api_base=self._api_base, model=MODEL_NAME, heartbeat_s=self._lease_s / 2,
+            unknown=[pb.Running(execution_id=execution, attempt=attempt) for execution, attempt in unknown],
+            observation_bytes_max=self._config.rollout.observation_bytes_max,
+        )  # fmt: skip
+        missed = [
+            self._assignment(lease) for lease in self.book.leases.values()
+            if lease.instance_id == hello.instance_id and lease.execution_id not in runs and lease.execution_id in self._held
+        ]  # fmt: skip
+        log.info("%s attached: %d slots, %d running", hello.environment, hello.slots, len(hello.executions))
+        self._changed.set()
+        return welcome, missed
+
+    def heard(self, instance_id: str) -> None:
+        if instance_id in self.book.attachments:
+            self.book.heard(instance_id, self._clock.monotonic_s())
+
+    def gone(self, instance_id: str) -> None:
+        self.book.detach(instance_id, self._clock.monotonic_s())
+
+    async def started(self, instance_id: str, message: pb.AttachRequest) -> bool:
+        """Whether it is on record now; False when it has to wait for its lease. Raises GyreError to refuse."""
+        lease = self.book.find(instance_id, message.execution_id, message.attempt)
+        if lease is None:
+            return self._wait_for_lease(instance_id, message)
+        said = message.started
+        try:
+            check_evidence(said.image_digest, said.tool_versions, said.dependency_snapshot)
+        except InvalidInput as error:
+            await self._end(lease, Said("failed", "environment_invalid", str(error), None))
+            raise
+        if lease.started_s is None:
+            lease.started_s = self._clock.monotonic_s()
+            self._restored.started_at_s[_sample(lease)] = self._clock.now_s()
+        await self._bus.publish(
+            ExecutionStarted(
+                execution_id=lease.execution_id, group_id=lease.task.group_id, attempt=lease.attempt,
+                environment=lease.task.task.environment, image_digest=said.image_digest, seed=lease.task.task.seed,
+                tool_versions=dict(said.tool_versions), dependency_snapshot=said.dependency_snapshot,
+                at_s=self._restored.started_at_s[_sample(lease)],
+            ),
+            traceparent=self._held[lease.execution_id].traceparent if lease.execution_id in self._held else "",
+        )  # fmt: skip
+        return True
+
+    async def ended(self, instance_id: str, message: pb.AttachRequest) -> bool:
+        """As `started`. What breaks the contract ends the execution as failed, and is on record as that."""
+        if self.book.attempts.has_ended(message.execution_id, message.attempt):
+            return True
+        lease = self.book.find(instance_id, message.execution_id, message.attempt)
+        if lease is None:
+            return self._wait_for_lease(instance_id, message)
+        await self._end(lease, _checked(message.ended, lease.started_s is not None))
+        return True
+
+    def _wait_for_lease(self, instance_id: str, message: pb.AttachRequest) -> bool:
+        early = self._early.setdefault(message.execution_id, [])
+        if all(known.request_id != message.request_id for _, known in early):
+            early.append((instance_id, message))
+        return False
+
+    # -- from the work queue
+
+    async def claim(self) -> None:
+        """For ever: take tasks while a slot is free."""
+        is_asking = False
+        while True:
+            if self.book.free_slots() < 1:
+                if is_asking:
+                    # Our request still stands at the server: withdraw it, or a task would wait here unseen.
+                    await self._queue.close()
+                    is_asking = False
+                self._changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), TICK_S)
+                continue
+            delivery = await self._queue.next(CLAIM_WAIT_S)
+            is_asking = delivery is None
+            if delivery is not None:
+                await self._consider(delivery)
+
+    async def _consider(self, delivery: Delivery) -> None:
+        task = delivery.record
+        execution = task.execution_id
+        older = self.book.leases.get(execution)
+        if older is not None and older.attempt <= task.attempt_base:
+            await self._fence(older)
+        offer, lease = self.book.offer(task, delivery.deliveries, self._clock.monotonic_s())
+        self._parked.pop(execution, None)
+        match offer:
+            case Offer.OVER:
+                await delivery.ack()
+            case Offer.PARK if len(self._parked) >= PARKED_MAX:
+                await delivery.nak(PARKED_DELAY_S)
+            case Offer.PARK:
+                self._parked[execution] = delivery
+            case Offer.EXHAUSTED:
+                await self._exhaust(delivery)
+            case Offer.CONTINUE:
+                assert lease is not None
+                await self._continue(lease, delivery)
+            case Offer.ASSIGN:
+                assert lease is not None
+                await self._assign(lease, delivery)
+
+    async def _assign(self, lease: Lease, delivery: Delivery) -> None:
+        task, now_s = lease.task, self._clock.now_s()
+        sample = _sample(lease)
+        emit_span(
+            "execution queued", task.dispatched_at_s or now_s, now_s, delivery.traceparent,
+            **{"gyre.execution": lease.execution_id, "gyre.attempt": lease.attempt, "gyre.tier": task.tier},
+        )  # fmt: skip
+        held = self._held[lease.execution_id] = self._hold(lease, delivery)
+        self._restored.leased_at_s[sample] = now_s
+        await self._bus.publish(
+            ExecutionLeased(
+                execution_id=lease.execution_id,
+                group_id=task.group_id,
+                attempt=lease.attempt,
+                holder=self._holder,
+                at_s=now_s,
+            ),
+            traceparent=held.traceparent,
+        )
+        self._environments.send(lease.instance_id, self._assignment(lease))
+
+    async def _continue(self, lease: Lease, delivery: Delivery) -> None:
+        execution = lease.execution_id
+        if execution in self._held:
+            self._held[execution].delivery = delivery
+        else:
+            self._held[execution] = self._hold(lease, delivery)
+            started_at_s = self._restored.started_at_s.get(_sample(lease))
+            age_s = self._clock.now_s() - started_at_s if started_at_s is not None else 0.0
+            lease.started_s = self._clock.monotonic_s() - age_s if started_at_s is not None else None
+            log.info("%s attempt %d goes on", execution, lease.attempt)
+        for instance_id, message in self._early.pop(execution, ()):
+            await self._environments.answer(message, instance_id)
+
+    def _hold(self, lease: Lease, delivery: Delivery) -> _Held:
+        context = span_context(delivery.traceparent)
+        parent = trace.set_span_in_context(trace.NonRecordingSpan(context)) if context else None
+        attributes = {
+            "gyre.execution": lease.execution_id,
+            "gyre.attempt": lease.attempt,
+            "gyre.task_type": lease.task.task.task_type,
+        }
+        span = trace.get_tracer("gyre").start_span("execution", context=parent, attributes=attributes)
+        return _Held(delivery, span, traceparent_of(span) or delivery.traceparent)
+
+    def _assignment(self, lease: Lease) -> pb.AttachResponse:
+        task, limits = lease.task.task, lease.task.task.limits
+        held = self._held[lease.execution_id]
+        claims = Claims(
+            execution_id=lease.execution_id, attempt=lease.attempt, group_id=lease.task.group_id, purpose=task.purpose,
+            seed=lease.task.seed, temperature=task.temperature, top_p=task.top_p, turns_max=limits.turns_max,
+            context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max,
+            traceparent=held.traceparent,
+        )  # fmt: skip
+        return pb.AttachResponse(
+            request_id=f"assign-{_sample(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
+            assignment=pb.Assignment(
+                task_id=task.task_id, task_type=task.task_type, seed=task.seed, payload_json=json.dumps(task.payload),
+                api_key=sign(claims, self._secret), wall_s=limits.wall_s, turns_max=limits.turns_max,
+                context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max,
+                temperature=task.temperature, top_p=task.top_p, traceparent=held.traceparent,
+            ),
+        )  # fmt: skip
+
+    # -- endings
+
+    async def _end(self, lease: Lease, said: Said) -> None:
+        """Returns when the ending is on record. Whoever says it first decides; the others wait for the same record."""
+        sample = _sample(lease)
+        if sample not in self._ending:
+            task = asyncio.create_task(self._put_ending(lease, said))
+            self._ending[sample] = task
+            task.add_done_callback(lambda _: self._ending.pop(sample, None))
+        await asyncio.shield(self._ending[sample])
+
+    async def _put_ending(self, lease: Lease, said: Said) -> None:
+        held = self._held.get(lease.execution_id)
+        totals = await self._calls.close(_sample(lease))
+        record = self._ending_record(lease, said, totals, held.traceparent if held else "")
+        await self._bus.publish(record)
+        self.book.attempts.ended(lease.execution_id, lease.attempt)
+        self._drop(lease)
+        if held is not None:
+            if held.span is not None:
+                held.span.set_attributes(
+                    {"gyre.ending": said.ending, "gyre.reason": said.reason, "gyre.turns": totals.turns}
+                )
+                if said.ending == "failed":
+                    held.span.set_status(trace.Status(trace.StatusCode.ERROR, said.reason))
+                held.span.end()
+            await held.delivery.ack()
+
+    def _ending_record(self, lease: Lease, said: Said, totals: Totals, traceparent: str) -> ExecutionEnded:
+        task, now_s, sample = lease.task, self._clock.now_s(), _sample(lease)
+        started_at_s = self._restored.started_at_s.get(sample, 0.0)
+        return ExecutionEnded(
+            execution_id=lease.execution_id, group_id=task.group_id, attempt=lease.attempt, task_type=task.task.task_type,
+            tenant=task.task.tenant, purpose=task.task.purpose, ending=said.ending, reason=said.reason, detail=said.detail,
+            evaluation=said.evaluation, turns=totals.turns, tokens_sampled=totals.tokens_sampled, calls=totals.calls,
+            external_calls=said.external_calls, occupancy_s=max(0.0, now_s - started_at_s) if started_at_s else 0.0,
+            policy_version=task.policy_version, leased_at_s=self._restored.leased_at_s.get(sample, 0.0),
+            started_at_s=started_at_s, at_s=now_s, model_wait_s=totals.model_wait_s, traceparent=traceparent,
+        )  # fmt: skip
+
+    async def _exhaust(self, delivery: Delivery) -> None:
+        """Every attempt was lost: an ending on record, never a zero and never silence."""
+        task = delivery.record
+        attempt = max(task.attempt_base + delivery.deliveries, self.book.attempts.newest(task.execution_id))
+        lease = Lease(task, attempt, "", self._clock.monotonic_s())
+        detail = f"{delivery.deliveries - 1} deliveries were lost with their environments or gateways"
+        record = self._ending_record(
+            lease, Said("failed", "attempts_exhausted", detail, None), Totals(), delivery.traceparent
+        )
+        await self._bus.publish(record)
+        self.book.attempts.ended(task.execution_id, attempt)
+        self._drop(lease)
+        await delivery.ack()
+
+    async def _fence(self, lease: Lease) -> None:
+        """A re-dispatch: the older attempt's words no longer count."""
+        held = self._held.get(lease.execution_id)
+        self._cancel(lease, "a newer attempt was dispatched")
+        await self._calls.close(_sample(lease))
+        self._drop(lease)
+        if held is not None:
+            await held.delivery.ack()
+
+    def _cancel(self, lease: Lease, reason: str) -> None:
+        message = pb.AttachResponse(
+            request_id=f"cancel-{_sample(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
+            cancel=pb.Cancel(reason=reason),
+        )  # fmt: skip
+        self._environments.send(lease.instance_id, message)
+
+    def _drop(self, lease: Lease) -> None:
+        self.book.release(lease.execution_id)
+        self._held.pop(lease.execution_id, None)
+        self._early.pop(lease.execution_id, None)
+        self._restored.leased_at_s.pop(_sample(lease), None)
+        self._restored.started_at_s.pop(_sample(lease), None)
+        self._changed.set()
+
+    # -- time
+
+    async def tick(self) -> None:
+        """For ever: deadlines, silence, parked tasks, and the leases' life signs."""
+        signed_s = 0.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = self._clock.monotonic_s()
+            for lease in self.book.overdue(now_s):
+                if _sample(lease) not in self._ending:
+                    phase = "start" if lease.started_s is None else "end"
+                    self._cancel(lease, f"the environment did not {phase} in time")
+                    detail = f"no word of its {phase} within {lease.deadline_s() - lease.leased_s:.0f} s of its lease"
+                    await self._end(lease, Said("failed", "environment_hung", detail, None))
+            for lease in self.book.lost(now_s):
+                await self._give_back(lease)
+            for delivery in list(self._parked.values()):
+                await self._consider(delivery)
+            if now_s - signed_s >= self._lease_s / 3:
+                signed_s = now_s
+                for delivery in [*(held.delivery for held in self._held.values()), *self._parked.values()]:
+                    await delivery.in_progress()
+
+    async def _give_back(self, lease: Lease) -> None:
+        """Its environment is gone: somebody else gets it, as the next attempt (NeMo-RL#3599)."""
+        log.warning("%s attempt %d: its environment is gone, it is given out again", lease.execution_id, lease.attempt)
+        held = self._held.get(lease.execution_id)
+        await self._calls.close(_sample(lease))
+        self._drop(lease)
+        if held is not None:
+            if held.span is not None:
+                held.span.set_status(trace.Status(trace.StatusCode.ERROR, "environment lost"))
+                held.span.end()
+            await held.delivery.nak()
+
+
+def _sample(lease: Lease) -> str:
+    return sample_id(lease.execution_id, lease.attempt)
+
+
+def _checked(message: pb.Ended, has_started: bool) -> Said:
+    try:
+        evaluation = None
+        if message.HasField("evaluation"):
+            said = message.evaluation
+            evaluation = check_evaluation(
+                said.outcome, said.valid, said.milestones, said.milestone_weights, said.evidence_json, said.tries
+            )
+        return check_ending(
+            message.ending, message.reason, message.detail, message.external_calls, evaluation, has_started
+        )
+    except InvalidInput as error:
+        return Said("failed", "environment_invalid", str(error)[:2000], None)

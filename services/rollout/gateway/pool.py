@@ -1,0 +1,218 @@
+"""Runs one call on cells until it is done: waiting for a cell, going on elsewhere when a cell leaves or dies (A6)."""
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import grpc
+import grpc.aio
+
+from gyre.api.rollout.v1 import cells_pb2 as pb
+from gyre.api.rollout.v1 import cells_pb2_grpc as rpc
+from gyre.clock import Clock
+from gyre.errors import InvalidInput, Unavailable
+from gyre.records import Sampling
+from gyre.rpc import open_channel
+from services.rollout.core.routing import Routing
+
+log = logging.getLogger(__name__)
+
+PROBE_S = 0.3
+"""How often a cell that did not answer is asked whether it serves again."""
+PROBE_TIMEOUT_S = 5.0
+FAILURES_MAX = 3
+"""Errors of engines (not of connections) before a call is given up."""
+ABORT_TIMEOUT_S = 5.0
+
+
+@dataclass(eq=False)
+class Work:
+    """One call on its way through cells; what was sampled so far lies here."""
+
+    call_id: str
+    session: str
+    prompt_ids: list[int]
+    sampling: Sampling
+    stop_ids: Sequence[int]
+    chunk_tokens: int
+    arrived_s: float
+    on_tokens: Callable[[Sequence[int]], None] | None = None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
+    finish: str = ""
+    """`stop`, `length` or `aborted` at the end."""
+    reused_tokens: int = 0
+    wait_s: float = 0.0
+    first_token_at_s: float = 0.0
+    at: str = ""
+    """Cell that runs it now."""
+    is_abandoned: bool = False
+    stream: grpc.aio.UnaryStreamCall | None = None
+    ticket: asyncio.Future | None = None
+
+
+class CellPool:
+    """The cells of a run as the gateway sees them."""
+
+    def __init__(self, routing: Routing, addresses: dict[str, str], key: str, clock: Clock) -> None:
+        self.routing = routing
+        self._clock = clock
+        self._channels = {name: open_channel(address, key) for name, address in addresses.items()}
+        self.stubs = {name: rpc.CellServiceStub(channel) for name, channel in self._channels.items()}
+        self.running: dict[str, set[Work]] = {name: set() for name in addresses}
+        self.moved = 0
+        """Calls that went on at another cell."""
+        self._line: list[tuple[float, int, asyncio.Future]] = []
+        """Calls that wait for a cell, longest waiting first (ThunderAgent#46)."""
+        self._tickets = itertools.count()
+        self._probes: dict[str, asyncio.Task] = {}
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
+    async def close(self) -> None:
+        for probe in self._probes.values():
+            probe.cancel()
+        for channel in self._channels.values():
+            await channel.close(None)
+
+    def set_serving(self, cell: str, serving: bool) -> None:
+        """Routes change at once; who waits is admitted in order of waiting time."""
+        self.routing.set_serving(cell, serving)
+        self._admit_waiting()
+
+    async def generate(self, work: Work) -> None:
+        """Returns when the call has ended, abandoned ones with finish `aborted`.
+
+        Raises InvalidInput when a cell refuses the request, Unavailable when engines fail again and again."""
+        failures = 0
+        while True:
+            cell = await self._place(work)
+            if cell is None:
+                work.finish = "aborted"
+                return
+            try:
+                finish = await self._at(cell, work)
+            except grpc.aio.AioRpcError as error:
+                failures += self._judge(cell, error, failures)
+                finish = "failed"
+            if finish in ("stop", "length") or work.is_abandoned:
+                work.finish = finish if finish in ("stop", "length") else "aborted"
+                return
+            self.moved += 1
+            log.info("%s goes on after %d tokens at %s (%s)", work.call_id, len(work.ids), cell, finish)
+
+    async def abandon(self, work: Work) -> None:
+        """End a call at its cell; `generate` then returns with the tokens it has."""
+        work.is_abandoned = True
+        if work.ticket is not None and not work.ticket.done():
+            work.ticket.set_result(None)
+        if not work.at:
+            return
+        try:
+            await self.stubs[work.at].Abort(pb.AbortRequest(call_id=work.call_id), timeout=ABORT_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            log.info("%s: abort at %s: %s", work.call_id, work.at, error.details())
+            if work.stream is not None:
+                work.stream.cancel()
+
+    async def _place(self, work: Work) -> str | None:
+        from_s = self._clock.monotonic_s()
+        try:
+            while not work.is_abandoned:
+                if (cell := self.routing.choose(work.session)) is not None:
+                    return cell
+                work.ticket = asyncio.get_running_loop().create_future()
+                entry = (work.arrived_s, next(self._tickets), work.ticket)
+                heapq.heappush(self._line, entry)
+                try:
+                    await work.ticket
+                finally:
+                    if entry in self._line:
+                        self._line.remove(entry)
+                        heapq.heapify(self._line)
+            return None
+        finally:
+            work.wait_s += self._clock.monotonic_s() - from_s
+
+    def _admit_waiting(self) -> None:
+        if not self.routing.serving():
+            return
+        while self._line:
+            ticket = heapq.heappop(self._line)[2]
+            if not ticket.done():
+                ticket.set_result(None)
+
+    async def _at(self, cell: str, work: Work) -> str:
+        """Run at one cell; the reason its stream ended with. Raises AioRpcError."""
+        request = pb.GenerateRequest(
+            call_id=work.call_id, session=work.session, prompt_ids=work.prompt_ids, resume_ids=work.ids,
+            max_tokens=work.sampling.max_tokens, temperature=work.sampling.temperature, top_p=work.sampling.top_p,
+            seed=work.sampling.seed, stop_ids=work.stop_ids, chunk_tokens=work.chunk_tokens,
+        )  # fmt: skip
+        if not work.cells or work.cells[-1] != cell:
+            work.cells.append(cell)
+        work.at, work.stream = cell, self.stubs[cell].Generate(request)
+        self.running[cell].add(work)
+        try:
+            async for chunk in work.stream:
+                self._take(chunk, work)
+                if chunk.finish_reason:
+                    return chunk.finish_reason
+            return "broken"
+        except asyncio.CancelledError:
+            if work.stream.cancelled() and work.is_abandoned:
+                return "aborted"
+            work.stream.cancel()
+            raise
+        finally:
+            work.at = ""
+            self.running[cell].discard(work)
+
+    def _take(self, chunk: pb.GenerateResponse, work: Work) -> None:
+        if chunk.ids:
+            work.first_token_at_s = work.first_token_at_s or self._clock.now_s()
+            work.ids.extend(chunk.ids)
+            work.logprobs.extend(chunk.logprobs)
+            work.versions.extend(chunk.versions)
+            if work.on_tokens is not None:
+                work.on_tokens(chunk.ids)
+        work.reused_tokens = max(work.reused_tokens, chunk.reused_tokens)
+
+    def _judge(self, cell: str, error: grpc.aio.AioRpcError, failures: int) -> int:
+        """1 when the engine itself failed, 0 when the cell does not serve now. Raises what cannot be helped."""
+        code = error.code()
+        if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.OUT_OF_RANGE):
+            raise InvalidInput(f"{cell} refused the call: {error.details()}")
+        if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED):
+            if failures + 1 >= FAILURES_MAX:
+                raise Unavailable(f"{cell} failed {FAILURES_MAX} times: {error.details()}")
+            return 1
+        log.info("%s does not serve (%s: %s)", cell, code.name, error.details())
+        self._suspect(cell)
+        return 0
+
+    def _suspect(self, cell: str) -> None:
+        self.routing.cells[cell].suspected = True
+        if cell not in self._probes:
+            self._probes[cell] = asyncio.create_task(self._probe(cell))
+
+    async def _probe(self, cell: str) -> None:
+        """Until the cell answers that it serves, or is not to serve any more."""
+        try:
+            while self.routing.cells[cell].suspected:
+                await asyncio.sleep(PROBE_S)
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    status = await self.stubs[cell].GetStatus(pb.GetStatusRequest(), timeout=PROBE_TIMEOUT_S)
+                    if status.serving:
+                        self.routing.cells[cell].suspected = False
+        finally:
+            self._probes.pop(cell, None)
+        self._admit_waiting()

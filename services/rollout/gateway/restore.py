@@ -1,0 +1,64 @@
+"""What a gateway knows when it starts: everything an earlier one had put on record (the harness's next retry finds the same tokens)."""
+
+from dataclasses import dataclass, field
+
+from gyre.bus import Bus
+from gyre.ids import sample_id
+from gyre.records import CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionStarted
+from services.rollout.core.leases import Attempts
+from services.rollout.core.session import Model, Session
+
+_TYPES = (ExecutionLeased, ExecutionStarted, ExecutionEnded, CallRecorded)
+
+
+@dataclass
+class Restored:
+    """Unfinished executions as the facts have them."""
+
+    attempts: Attempts = field(default_factory=Attempts)
+    leased_at_s: dict[str, float] = field(default_factory=dict)
+    """By sample id, as are the next two."""
+    started_at_s: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, list[CallRecorded]] = field(default_factory=dict)
+
+    def apply(self, fact: object) -> None:
+        match fact:
+            case ExecutionLeased():
+                self.attempts.leased(fact.execution_id, fact.attempt)
+                self.leased_at_s[sample_id(fact.execution_id, fact.attempt)] = fact.at_s
+            case ExecutionStarted():
+                self.started_at_s[sample_id(fact.execution_id, fact.attempt)] = fact.at_s
+            case CallRecorded():
+                self.calls.setdefault(sample_id(fact.execution_id, fact.attempt), []).append(fact)
+            case ExecutionEnded():
+                self.attempts.ended(fact.execution_id, fact.attempt)
+                for attempt in range(1, fact.attempt + 1):
+                    self._forget(sample_id(fact.execution_id, attempt))
+
+    def _forget(self, sample: str) -> None:
+        for memory in (self.leased_at_s, self.started_at_s, self.calls):
+            memory.pop(sample, None)
+
+    def sessions(self, model: Model) -> list[Session]:
+        """Sessions of the newest attempts, their tries filled from the records in stream order."""
+        sessions = []
+        for execution in self.attempts.unfinished():
+            session = Session(sample_id(execution, self.attempts.newest(execution)))
+            for record in self.calls.pop(session.sample_id, ()):
+                session.take(record, model)
+            if session.calls:
+                sessions.append(session)
+        self.calls.clear()
+        return sessions
+
+
+async def restore(bus: Bus) -> Restored:
+    """Fold the facts up to the newest present now."""
+    restored = Restored()
+    newest = await bus.last_sequence(_TYPES)
+    if newest:
+        async for fact, delivery in bus.follow(_TYPES):
+            restored.apply(fact)
+            if delivery.sequence >= newest:
+                break
+    return restored
