@@ -1,12 +1,13 @@
 """Provider and exporter of one process."""
 
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from gyre.config import Config
@@ -21,25 +22,54 @@ LINKS_MAX = 4096
 QUEUE_SPANS_MAX = 32_768
 """Spans waiting for export; beyond it they are dropped and counted rather than hold up work."""
 EXPORT_EVERY_MS = 1000
+EXPORT_SPANS_MAX = 1024
+"""Spans of one request: well below gRPC's 4 MiB at a kilobyte or two each."""
 
 _provider: TracerProvider | None = None
-_exporter: "_Counting | None" = None
+_counts: "_Counts | None" = None
+
+
+class _Counts(SpanProcessor):
+    """How many spans no collector has: the queue was full when they ended, or the export failed."""
+
+    def __init__(self, queue_spans_max: int) -> None:
+        self._queue_spans_max = queue_spans_max
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self.dropped = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Seen before the queue takes the span; a full queue gives up its oldest."""
+        with self._lock:
+            if self._waiting < self._queue_spans_max:
+                self._waiting += 1
+            else:
+                self.dropped += 1
+
+    def left_queue(self, spans: int) -> None:
+        with self._lock:
+            self._waiting -= spans
+
+    def failed(self, spans: int) -> None:
+        with self._lock:
+            self.dropped += spans
 
 
 class _Counting(SpanExporter):
-    """Counts what the collector did not take."""
+    """Tells the counts what became of each batch."""
 
-    def __init__(self, inner: SpanExporter) -> None:
+    def __init__(self, inner: SpanExporter, counts: _Counts) -> None:
         self._inner = inner
-        self.failed = 0
+        self._counts = counts
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._counts.left_queue(len(spans))
         try:
             result = self._inner.export(spans)
         except Exception:  # telemetry never breaks work
             result = SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:
-            self.failed += len(spans)
+            self._counts.failed(len(spans))
         return result
 
     def shutdown(self) -> None:
@@ -49,9 +79,25 @@ class _Counting(SpanExporter):
         return self._inner.force_flush(timeout_millis)
 
 
+def provider_of(
+    exporter: SpanExporter, resource: Resource, queue_spans_max: int = QUEUE_SPANS_MAX
+) -> tuple[TracerProvider, _Counts]:
+    """A provider that exports in the background, and the counts of what it could not."""
+    counts = _Counts(queue_spans_max)
+    provider = TracerProvider(resource=resource, span_limits=SpanLimits(max_links=LINKS_MAX))
+    provider.add_span_processor(counts)
+    provider.add_span_processor(
+        BatchSpanProcessor(
+            _Counting(exporter, counts), max_queue_size=queue_spans_max, schedule_delay_millis=EXPORT_EVERY_MS,
+            max_export_batch_size=min(EXPORT_SPANS_MAX, queue_spans_max),
+        )
+    )  # fmt: skip
+    return provider, counts
+
+
 def setup(process: str, folder: RunFolder, config: Config) -> None:
     """Begin exporting to the ledger (or the configured collector). Without traces, spans cost next to nothing."""
-    global _provider, _exporter
+    global _provider, _counts
     if not config.ledger.traces:
         return
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -64,14 +110,8 @@ def setup(process: str, folder: RunFolder, config: Config) -> None:
         return
     logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter").setLevel(logging.ERROR)
     resource = Resource.create({"service.name": f"gyre.{process}", "gyre.run": config.run.name})
-    limits = SpanLimits(max_links=LINKS_MAX)
-    _exporter = _Counting(OTLPSpanExporter(endpoint=f"http://{endpoint}", insecure=True, headers=headers, timeout=5))
-    _provider = TracerProvider(resource=resource, span_limits=limits)
-    _provider.add_span_processor(
-        BatchSpanProcessor(
-            _exporter, max_queue_size=QUEUE_SPANS_MAX, schedule_delay_millis=EXPORT_EVERY_MS, max_export_batch_size=2048
-        )
-    )
+    exporter = OTLPSpanExporter(endpoint=f"http://{endpoint}", insecure=True, headers=headers, timeout=5)
+    _provider, _counts = provider_of(exporter, resource)
     trace.set_tracer_provider(_provider)
 
 
@@ -84,7 +124,7 @@ def shutdown() -> None:
 
 def dropped_spans() -> int:
     """Spans of this process that no collector has."""
-    return _exporter.failed if _exporter else 0
+    return _counts.dropped if _counts else 0
 
 
 def server_interceptors() -> list[Any]:
