@@ -19,16 +19,16 @@ def decide(state: State, now_s: float) -> list[msgspec.Struct]:
         _request(state, name, "rollout", now_s) for name, cell in state.cells.items() if cell.change < 0
     ]
     groups = dispatch.select(state, now_s)
+    if (name := waterlevel.next_return(state)) is not None:  # before the groups: the cell waits for this word
+        decisions.append(_request(state, name, "rollout", now_s))
+    elif not groups and (name := waterlevel.next_release(state)) is not None:
+        decisions.append(_request(state, name, "training", now_s))
     for group in groups:
         decisions.append(dispatch.dispatched(state, group, now_s))
         decisions += [
             dispatch.task(state, group, member, state.published_version, now_s)
             for member in range(group.task.group_size)
         ]
-    if (name := waterlevel.next_return(state)) is not None:
-        decisions.append(_request(state, name, "rollout", now_s))
-    elif not groups and (name := waterlevel.next_release(state)) is not None:
-        decisions.append(_request(state, name, "training", now_s))
     return decisions + _alarms(state, now_s)
 
 

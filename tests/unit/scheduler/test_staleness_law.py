@@ -60,13 +60,26 @@ def test_batches_completed_by_turns_keep_the_law(mu):
 
 
 def test_a_workload_that_drifts_keeps_the_law():
-    """A5, C5: groups of a batch fall from 8 to 3 over the run, as executions grow longer; a mean over the whole run would lag behind."""
+    """A5, C5: groups of a batch fall from 8 to 3 over the run, as executions grow longer; a mean over the whole run would lag behind.
+
+    B̂ moves by 5 in all, which is worth (φ + μ)·5/(α·Σg) = 2.5 · 5/(.125 · 2200) = .045 steps.
+    """
     steps = 400
     world = World(settings_of(1.5, 1, 8), seed=2, batch_groups=lambda rng, step: round(8 - 5 * step / steps))
     world.submit(steps * 7)
     world.start(steps)
     world.run()
     assert mean_staleness(world, steps - 20) == pytest.approx(1.5, abs=0.08)
+
+
+def test_the_start_up_term_is_phi_over_the_number_of_bursts():
+    """A5: over the first 12 bursts, oldest first: φ·(1 − 1/12) + (μ − 1)/2 = 11/12, exactly, since nothing was carried into the first."""
+    world = World(settings_of(1.0, 1, 3), oldest_first=True, duration_s=lambda rng: 1.0)
+    world.submit(120)
+    world.start(40)
+    world.run()
+    first = [age for step, age in world.staleness if step < 12]
+    assert sum(first) / len(first) == pytest.approx(11 / 12, abs=1e-12)
 
 
 def test_oldest_first_bounds_the_maximum():
