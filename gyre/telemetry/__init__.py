@@ -5,7 +5,7 @@ exported in the background, and what had to be dropped is counted.
 """
 
 from gyre.telemetry.setup import client_interceptors, dropped_spans, server_interceptors, setup, shutdown
-from gyre.telemetry.spans import current_traceparent, emit_span, span, span_context
+from gyre.telemetry.spans import current_traceparent, emit_span, span, span_context, traceparent_of
 
 __all__ = [
     "client_interceptors",
@@ -17,4 +17,5 @@ __all__ = [
     "shutdown",
     "span",
     "span_context",
+    "traceparent_of",
 ]
