@@ -1,0 +1,38 @@
+# Everything needs `make venv` only, which the other targets call by themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help venv train test test-slow lint protos clean
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+venv: $(STAMP)  ## .venv with everything in it, versions pinned by constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[trainer,examples,dev]'
+	touch $(STAMP)
+
+train: venv  ## train the example agent through all five services
+	$(BIN)/gyre train examples/repair/train.toml
+
+test: venv  ## all tests but the slow ones
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: venv  ## real runs of many minutes
+	$(BIN)/python -m pytest -m slow --timeout 1800
+
+lint: venv  ## style of code and contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	cd proto && ../$(BIN)/buf lint
+
+protos: venv  ## generate gyre/api from proto/
+	$(BIN)/python tools/gen_protos.py
+
+clean:  ## remove what the targets made; runs/ stays
+	rm -rf $(VENV) .pytest_cache .hypothesis .ruff_cache *.egg-info
