@@ -1,0 +1,78 @@
+"""Sampled text to messages, plain and streamed (B2)."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.rollout.core.streaming import ContentStream, TokenText
+from services.rollout.core.toolcalls import parse
+
+from .builders import tool_text
+
+
+def test_arguments_are_kept_exactly_as_written():
+    """B2."""
+    parsed = parse("a\n" + tool_text("f", '{ "b":1,\t"a": "\\u00e9" }') + "\n", "c1")
+    assert parsed.content == "a"
+    assert parsed.calls[0].arguments == '{ "b":1,\t"a": "\\u00e9" }'
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["not json", '{"arguments": {}}', '{"name": ""}', '{"name": 3}', "[1]", '{"name": "f", "arguments": [1]}', "{" * 100_000, ""],
+)
+def test_a_block_that_is_no_call_stays_content(block):
+    """Bad model output is the harness's to answer, never an error."""
+    text = f"<tool_call>{block}</tool_call>"
+    parsed = parse(text, "c1")
+    assert (parsed.content, parsed.calls) == (text, ())
+
+
+def test_a_block_left_open_stays_content():
+    assert parse('x <tool_call>{"name": "f"', "c").content == 'x <tool_call>{"name": "f"'
+
+
+def test_ids_of_tool_calls_follow_from_the_call_and_differ_within_it():
+    """B2: a gateway that started anew reads the same ids from the record."""
+    text = tool_text("f", "{}") * 2
+    first, again, other = parse(text, "c1"), parse(text, "c1"), parse(text, "c2")
+    assert first == again
+    assert len({call.call_id for call in (*first.calls, *other.calls)}) == 4
+
+
+def test_reasoning_is_set_apart():
+    assert parse("<think>hm</think>\n\nyes", "c") == parse("hm</think>yes", "c", think_open=True)
+    assert parse("<think>hm</think>\n\nyes", "c").content == "yes"
+
+
+pieces = st.sampled_from(
+    ["a", " ", "\n", "<", "<tool", "<tool_call>", "</tool_call>", '{"name": "f"}', "<think>", "</think>", "é", "日", "b c"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(pieces, max_size=12), st.booleans())
+def test_a_stream_gives_the_same_content_as_the_plain_reply(chunks, think_open):
+    """What left early is a prefix of the content, for any text and any cutting of it."""
+    stream, sent = ContentStream(think_open), ""
+    for chunk in chunks:
+        sent += stream.push(chunk)
+    assert parse("".join(chunks), "c", think_open).content.startswith(sent)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=40), st.integers(1, 5))
+def test_streamed_text_is_the_decoded_text(model, text, size):
+    """Characters of several tokens come out whole."""
+    ids = model.template.encode(text)
+    stream = TokenText(model.template.decode)
+    said = "".join(stream.push(ids[at : at + size]) for at in range(0, len(ids), size))
+    assert model.template.decode(ids).startswith(said)
+    assert said == text or "�" in text or text.startswith(said)
+
+
+def test_arguments_given_as_text_are_taken_when_they_are_an_object():
+    parsed = parse(tool_text("f", json.dumps('{"a": 1}')), "c")
+    assert parsed.calls[0].arguments == '{"a": 1}'
