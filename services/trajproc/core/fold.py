@@ -55,6 +55,8 @@ class Processor:
         """Groups of which nothing more is wanted: trained, dropped, or never to be trained."""
         self.queued: set[str] = set()
         self.is_running = False
+        self.has_work = False
+        """Whether any group to be trained was ever heard of: before that a batch is not exhausted but early."""
         self.batch: Batch | None = None
         self.step = 0
         """Optimizer steps done, as far as they were reported."""
@@ -90,7 +92,7 @@ class Processor:
         batch = self.batch
         if batch is None or batch.closing:
             return
-        is_idle = self.is_running and not self.unfinished and not self.ready
+        is_idle = self.is_running and self.has_work and not self.unfinished and not self.ready
         if batch.begun_at_s is not None and now_s - batch.begun_at_s >= self.config.wait_s:
             self._close("turns" if batch.turns >= self.config.turns_per_step else "wait")
         elif is_idle and now_s - max(batch.opened_at_s, self._moved_at_s) >= self.config.wait_s:
@@ -141,6 +143,7 @@ class Processor:
         )
         if fact.task.purpose == "train" and not known:
             self.queued.add(fact.group_id)
+            self.has_work = True
 
     def _dispatched(self, fact: r.GroupDispatched) -> None:
         if fact.purpose != "train":
@@ -156,6 +159,7 @@ class Processor:
         self._moved_at_s = max(self._moved_at_s, fact.at_s)
         self._dispatched_version = max(self._dispatched_version, fact.policy_version)
         self._dispatches += 1
+        self.has_work = True
         group.is_dispatched, group.order, group.attempt_base = True, self._dispatches, fact.attempt_base
         group.execution_ids, group.policy_version = list(fact.execution_ids), fact.policy_version
         group.task_type, group.tenant = fact.task_type, fact.tenant
@@ -165,15 +169,16 @@ class Processor:
         """A group that is sent again starts over; what its attempts up to `attempt_base` said no longer counts."""
         if (self.batch is not None and group.group_id in self.batch.taken) or group.dropped_step >= 0:
             return False
-        for verdict in group.verdicts or []:
-            if verdict.ended.attempt <= attempt_base and verdict.fate != "dropped":
-                self.intents[Intent("duplicate", verdict.sample_id)] = verdict.ended
+        gone = {verdict.sample_id for verdict in group.verdicts or [] if verdict.fate == "dropped"}
         self.intents.pop(Intent("tell", group.group_id), None)
         group.verdicts, group.samples = None, {}
         for member in group.members.values():
-            if member.ended is not None and member.ended.attempt <= attempt_base:
-                member.stale.add(member.ended.attempt)
+            ending = member.ended
+            if ending is not None and ending.attempt <= attempt_base:
+                member.stale.add(ending.attempt)
                 member.ended = None
+                if sample_of(ending) not in gone:
+                    self.intents[Intent("duplicate", sample_of(ending))] = ending
             member.see(max(member.attempt, attempt_base + 1))
         return True
 
@@ -295,7 +300,7 @@ class Processor:
         if batch.turns >= self.config.turns_per_step:
             if not is_last_chance:
                 self._close("turns")
-        elif self.is_running and not self.queued and not self.unfinished:
+        elif self.is_running and self.has_work and not self.queued and not self.unfinished:
             self._close("exhausted")
 
     def _take(self, batch: Batch, group: Group, at_s: float) -> None:

@@ -1,0 +1,147 @@
+"""The processor as a process on a real nats-server: samples, micro-steps, a closed batch; killed in the middle, nothing twice."""
+
+import asyncio
+import contextlib
+import time
+
+from gyre import ids
+from gyre import records as r
+from gyre.api.trajproc.v1 import trajproc_pb2 as pb
+from gyre.api.trajproc.v1 import trajproc_pb2_grpc
+from gyre.bus import work
+from gyre.bus.subjects import natural_key
+from gyre.records import array
+from gyre.rpc.channel import open_channel
+from tests.support import TestRun
+from tests.unit.trajproc.builders import dispatched, execution, opened, started, submitted
+
+OURS = (r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.AlarmRaised)
+SPEAKER = {
+    r.RunStarted: "scheduler", r.GroupSubmitted: "scheduler", r.GroupDispatched: "scheduler", r.StepOpened: "trainer",
+}  # fmt: skip
+"""Everything else is the gateway's to say."""
+
+SETTINGS = {"trajproc": {"turns_per_step": 8, "milestone_share": 0.0, "micro_tokens": 24}}
+
+
+class Others:
+    """Scheduler, gateway and trainer, each under its own identity; sees what the processor says."""
+
+    def __init__(self, run: TestRun) -> None:
+        self._run = run
+        self._buses: dict[str, object] = {}
+        self.facts: list = []
+        self.micros: list[r.MicroStep] = []
+
+    async def watch(self) -> list[asyncio.Task]:
+        operator, self._trainer = await self._run.bus("operator"), await self._run.bus("trainer")
+
+        async def follow() -> None:
+            async for fact, _ in operator.follow(OURS):
+                self.facts.append(fact)
+
+        async def claim() -> None:
+            queue = work.micros(self._trainer, ack_wait_s=60)
+            while True:
+                if (delivery := await queue.next(wait_s=1.0)) is not None:
+                    self.micros.append(delivery.record)
+
+        return [asyncio.create_task(follow()), asyncio.create_task(claim())]
+
+    async def say(self, *facts) -> None:
+        for fact in facts:
+            identity = SPEAKER.get(type(fact), "gateway")
+            if identity not in self._buses:
+                self._buses[identity] = await self._run.bus(identity)
+            await self._buses[identity].publish(fact)
+
+    async def until(self, condition, wait_s: float = 20.0) -> None:
+        deadline = time.monotonic() + wait_s
+        while not condition():
+            assert time.monotonic() < deadline, f"waited too long; said so far: {[natural_key(f) for f in self.facts]}"
+            await asyncio.sleep(0.02)
+
+    def closed(self) -> list[r.BatchClosed]:
+        return [fact for fact in self.facts if isinstance(fact, r.BatchClosed)]
+
+    def of_group(self, group: str) -> list[str]:
+        return [type(fact).__name__ for fact in self.facts if getattr(fact, "group_id", "") == group]
+
+
+async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(tmp_path):
+    """B3–B7, C5: four groups of two executions with two calls each make two batches of 8 turns; the process is killed twice (kill -9):
+    with half a batch taken, and while facts arrive. Each fact is said once, each micro-step is in one batch."""
+    groups = [ids.group_id(index) for index in range(4)]
+    async with TestRun(tmp_path, SETTINGS) as run:
+        others = Others(run)
+        tasks = await others.watch()
+        process = await run.start("services.trajproc", endpoint="trajproc")
+        await others.say(started(), *map(submitted, groups), *(dispatched(group, 2) for group in groups), opened(0))
+        await others.say(*execution(groups[0], 0, 1.0, turns=2), *execution(groups[0], 1, 0.0, turns=2))
+        await others.until(lambda: "BatchExtended" in others.of_group(groups[0]))
+        await others.say(*execution(groups[1], 0, 1.0, turns=2))
+
+        process.kill()
+        await process.wait()
+        await others.say(*execution(groups[1], 1, 0.0, turns=2))
+        assert not others.closed()
+        process = await run.start("services.trajproc", endpoint="trajproc")
+        await others.until(others.closed)
+        first = others.closed()[0]
+        assert (first.cause, first.turns, first.groups) == ("turns", 8, groups[:2])
+
+        await others.say(opened(1), *execution(groups[2], 0, 1.0, turns=2), *execution(groups[2], 1, 0.0, turns=2))
+        process.kill()
+        await process.wait()
+        await others.say(
+            *execution(groups[3], 0, None, turns=2, ending="failed"), *execution(groups[3], 1, 1.0, turns=2)
+        )
+        process = await run.start("services.trajproc", endpoint="trajproc")
+        await others.until(lambda: len(others.closed()) == 2)
+        second = others.closed()[1]
+        assert (second.cause, second.turns, second.groups, second.staleness_max) == ("exhausted", 6, groups[2:], 1)
+
+        channel = open_channel(run.folder.endpoint("trajproc"), run.service_key)
+        state = await trajproc_pb2_grpc.TrajprocServiceStub(channel).GetState(pb.GetStateRequest())
+        await channel.close()
+        assert dict(state.dropped) == {"environment_failed": 1, "no_gradient": 1}
+        assert (state.ready_groups, state.unfinished_groups, state.batch_open, state.step) == (0, 0, False, 1)
+
+        listed = [*first.micro_ids, *second.micro_ids]
+        await others.until(lambda: len({micro.micro_id for micro in others.micros}) == len(listed))
+        process.terminate()
+        assert await process.wait() == 0
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    keys = [natural_key(fact) for fact in others.facts]
+    assert len(keys) == len(set(keys)), "nothing is said twice"
+    assert sorted(micro.micro_id for micro in others.micros) == sorted(listed), "each micro-step was sent once"
+    weights: dict[str, float] = {}
+    for micro in others.micros:
+        for row in micro.rows:
+            weights[row.sample_id] = weights.get(row.sample_id, 0.0) + array(row.weights, "float32").sum(dtype=float)
+    assert weights == dict.fromkeys([f"{group}-e{member}-a1" for group in groups[:3] for member in (0, 1)], 1.0)
+
+
+async def test_a_row_larger_than_the_bus_takes_goes_through_the_blob_store(tmp_path):
+    """E: 60,000 tokens are 1.26 MB as a row; the micro-step names the blob that holds it."""
+    from gyre.bus import BlobStore
+    from services.trajproc.bus import publish
+    from services.trajproc.core.build import build_sample
+    from services.trajproc.core.state import Group, Verdict
+    from tests.unit.trajproc.builders import call, config, ended
+
+    group = Group("g000000", ["g000000-e0"], members={})
+    group.member("g000000-e0").calls["c"] = call(list(range(1, 60_000)), [7])
+    rows = build_sample(group, Verdict("g000000-e0-a1", ended("g000000", 0), ""), config(), 0.0).rows
+    async with TestRun(tmp_path, SETTINGS) as run:
+        blobs = BlobStore(run.folder.blobs)
+        micro = r.MicroStep(
+            micro_id="s000000-g000000-m0", step=0, group_id="g000000", rows=rows, tokens=60_000, at_s=0.0
+        )
+        await publish(await run.bus("trajproc"), blobs, micro)
+        delivery = await work.micros(await run.bus("trainer"), ack_wait_s=60).next(wait_s=5.0)
+        assert delivery.record.rows == [] and r.decode_rows(blobs.get(delivery.record.blob)) == rows

@@ -1,0 +1,273 @@
+"""Groups into batches: endings, attempts, order, age, quota, gradient, closing (C5, C8, C10)."""
+
+import pytest
+
+from gyre import ids
+from gyre import records as r
+from gyre.errors import InvariantBroken
+from services.trajproc.core.batch import check_promises, failed_kept_max
+from services.trajproc.core.fold import STARVED_S
+from tests.unit.trajproc.builders import (
+    Live,
+    call,
+    config,
+    dispatched,
+    ended,
+    execution,
+    group,
+    leased,
+    opened,
+    started,
+    submitted,
+)
+
+A, B, C = "g000001", "g000002", "g000003"
+
+
+def names(group_id: str, members: int, attempt: int = 1) -> list[str]:
+    return [ids.sample_id(ids.execution_id(group_id, member), attempt) for member in range(members)]
+
+
+def test_a_group_is_told_when_its_last_member_ends_and_its_micro_steps_come_before_the_fact_that_lists_them():
+    """C5: order of speech: samples, micro-steps, BatchExtended, BatchClosed last."""
+    live = Live().see(opened(0), *group(A, [1.0, 0.0]))
+    kinds = [type(record).__name__ for record in live.said]
+    assert kinds == ["SampleReady", "SampleReady", "MicroStep", "BatchExtended", "BatchClosed"]
+    closed = live.batch()
+    assert (closed.cause, closed.turns, closed.divisor, closed.no_gradient) == ("turns", 2, 2, False)
+    assert closed.sample_ids == names(A, 2) and closed.micro_ids == [live.queue[0].micro_id] == ["s000000-g000001-m0"]
+    assert closed.failed_share == {"repair": 0.5}
+    ready = live.all(r.SampleReady)[0]
+    assert (ready.reward, ready.advantage, ready.targets_chosen, ready.tokens_tree, ready.paths) == (1.0, 0.5, 2, 5, 1)
+    assert live.processor.groups == {}, "memory is bounded by what is in flight (agent-lightning#438)"
+
+
+def test_without_an_open_step_groups_wait_and_the_oldest_dispatch_version_goes_first():
+    """C8: v_d 1 before 2, whichever was ready first; each batch takes as many as its turns need (2)."""
+    live = Live().see(*group(B, [1.0, 0.0], version=2), *group(A, [1.0, 0.0], version=1))
+    assert not live.all(r.BatchExtended)
+    live.see(opened(2))
+    assert live.batch().groups == [A]
+    assert (live.batch().staleness_mean, live.batch().staleness_max) == (1.0, 1)
+    live.see(opened(3))
+    assert live.batch().groups == [B]
+
+
+def test_failed_members_leave_with_their_reason_and_the_rest_is_used():
+    """NeMo-RL#3470, B4: the baseline of [1, 0] is .5 though two more were dispatched; the divisor counts two."""
+    live = Live().see(opened(0), dispatched(A, 4), *execution(A, 0, 1.0), *execution(A, 1, 0.0))
+    live.see(ended(A, 2, None, ending="failed", calls=99), ended(A, 3, 1.0, valid=False, calls=99))
+    assert live.drops() == {f"{A}-e2-a1": "environment_failed", f"{A}-e3-a1": "evaluation_failed"}
+    assert [ready.advantage for ready in live.all(r.SampleReady)] == [0.5, -0.5]
+    assert live.batch().divisor == 2
+
+
+def test_a_single_valid_member_gives_no_gradient():
+    """C10: there is nothing to compare it with; it is consumed, dropped with step and age, and its turn counts."""
+    live = Live(config(turns_per_step=1)).see(opened(3), dispatched(A, 2, version=1), *execution(A, 0, 1.0))
+    live.see(ended(A, 1, None, ending="voided"))
+    assert live.drops() == {f"{A}-e1-a1": "voided", f"{A}-e0-a1": "no_gradient"}
+    drop = live.all(r.SampleDropped)[-1]
+    assert (drop.step, drop.age_steps, drop.turns) == (3, 2, 1)
+
+
+def test_a_group_without_gradient_is_consumed_whole():
+    """A5, C10: listed, counted in turns and divisor, no micro-step; the group beside it gives the gradient."""
+    live = Live(config(turns_per_step=4)).see(opened(0), *group(A, [1.0, 1.0]), *group(B, [1.0, 0.0]))
+    closed = live.batch()
+    assert closed.groups == [A, B] and closed.divisor == 4 and closed.turns == 4
+    assert {micro.group_id for micro in live.queue} == {B} and not closed.no_gradient
+    assert live.drops() == dict.fromkeys(names(A, 2), "no_gradient")
+    assert closed.failed_share == {"repair": 0.5}, "of the samples kept, two, one failed"
+
+
+def test_batches_without_gradient_are_counted_and_alarmed_at_the_second_in_a_row():
+    """C10: no_gradient_alarm 2: batches 0 and 1 have none, so one alarm, with the batch's time as its name."""
+    live = Live(config(advantage="zero")).see(opened(0), *group(A, [1.0, 0.0]))
+    assert live.batch().no_gradient and not live.all(r.AlarmRaised)
+    live.see(opened(1), *group(B, [1.0, 0.0], version=1))
+    (alarm,) = live.all(r.AlarmRaised)
+    assert (alarm.kind, alarm.values["batches"], alarm.at_s) == ("no_gradient", 2.0, live.batch().at_s)
+    assert live.processor.no_gradient_batches == 2
+
+
+def test_what_exceeds_the_age_cap_is_dropped_and_what_stands_at_the_cap_is_taken():
+    """C8: cap 2, step 5: v_d 2 has age 3 and goes; v_d 3 has age 2 and is trained."""
+    live = Live(config(age_steps_max=2)).see(
+        *group(A, [1.0, 0.0], version=2), *group(B, [1.0, 0.0], version=3), opened(5)
+    )
+    assert live.drops() == dict.fromkeys(names(A, 2), "age")
+    assert {(drop.step, drop.age_steps) for drop in live.all(r.SampleDropped)} == {(5, 3)}
+    assert live.batch().groups == [B] and live.batch().staleness_max == 2
+    assert A not in live.processor.groups
+
+
+def test_a_batch_waits_for_a_group_at_its_last_step_rather_than_drop_it():
+    """C8: `wait` before `drop`: A (v_d 0, cap 1) is unfinished at step 1; B fills the turns, the batch stays open for A."""
+    live = Live(config(age_steps_max=1)).see(
+        dispatched(A, 2, 0), *execution(A, 0, 1.0), *group(B, [1.0, 0.0], version=1)
+    )
+    live.see(opened(1))
+    assert live.all(r.BatchExtended)[-1].group_id == B and not live.all(r.BatchClosed)
+    live.see(*execution(A, 1, 0.0))
+    assert live.batch().groups == [B, A] and live.batch().cause == "turns" and not live.drops()
+
+
+def test_the_wait_for_a_last_step_is_bounded_by_the_wait_policy():
+    """C5: begun at 10 s with wait_s 60: at 71 s the batch closes with its turns; A is too old at the next step."""
+    live = Live(config(age_steps_max=1, wait_s=60)).see(
+        dispatched(A, 2, 0), *group(B, [1.0, 0.0], version=1), opened(1)
+    )
+    live.tick(60.0)
+    assert not live.all(r.BatchClosed)
+    live.tick(71.0)
+    assert live.batch().cause == "turns"
+    live.see(opened(2), *execution(A, 0, 1.0), *execution(A, 1, 0.0))
+    assert set(live.drops().values()) == {"age"}
+
+
+def test_a_batch_that_has_begun_closes_when_its_wait_is_over():
+    """C5: two of four turns are there; B is still running. What comes later goes into the next batch."""
+    live = Live(config(turns_per_step=4, wait_s=60)).see(opened(0), dispatched(B, 2), *group(A, [1.0, 0.0]))
+    live.tick(69.0)
+    assert not live.all(r.BatchClosed)
+    live.tick(70.5)
+    assert (live.batch().cause, live.batch().turns, live.batch().turns_target) == ("wait", 2, 4)
+    live.see(*execution(B, 0, 1.0), *execution(B, 1, 0.0), opened(1)).tick(10_000.0)
+    assert live.batch().groups == [B]
+
+
+def test_an_empty_batch_waits_for_what_runs_however_long():
+    """C5: the wait begins with the batch's first group; an execution of hours must not be answered by an empty step."""
+    live = Live(config(wait_s=60)).see(started(), opened(0)).tick(1e6)
+    assert not live.said, "no group was ever submitted: early, not exhausted"
+    live.see(submitted(A), dispatched(A, 2)).tick(1e6)
+    assert not live.said
+
+
+def test_a_batch_that_nothing_can_fill_any_more_closes_as_exhausted():
+    """C5: run started, nothing queued, nothing running: closed at once with what is there; before RunStarted it waits."""
+    live = Live(config(turns_per_step=100)).see(submitted(A), opened(0), *group(A, [1.0, 0.0]))
+    assert not live.all(r.BatchClosed)
+    live.see(started())
+    assert (live.batch().cause, live.batch().groups) == ("exhausted", [A])
+
+
+def test_a_queued_group_keeps_the_batch_open_until_the_boundary_has_nothing_more_to_give():
+    """C5, A4: nothing is dispatched inside a burst: with all of this boundary's groups trained and C still queued, the batch closes
+    after STARVED_S; groups queued for evaluation do not count."""
+    live = Live(config(turns_per_step=100)).see(started(), submitted(A), submitted(C), submitted(B, "evaluation"))
+    live.see(*group(A, [1.0, 0.0]), opened(0)).tick(10.0 + STARVED_S - 1)
+    assert not live.all(r.BatchClosed)
+    live.tick(10.0 + STARVED_S)
+    assert live.batch().cause == "exhausted"
+    live.see(opened(1, at_s=30.0)).tick(30.0 + 10 * STARVED_S)
+    assert len(live.all(r.BatchClosed)) == 1, "the boundary of burst 1 has not dispatched yet"
+
+
+def test_the_failure_quota_keeps_a_share_by_task_type_and_the_baseline_of_all():
+    """C10: outcomes [1,0,0,0], share .5: one success allows one failed; baseline .25 of all four, so advantages .75 and −.25."""
+    live = Live(config(failed_share_by_type={"repair": 0.5})).see(opened(0), *group(A, [1.0, 0.0, 0.0, 0.0]))
+    assert live.drops() == dict.fromkeys(names(A, 4)[2:], "quota")
+    assert [ready.advantage for ready in live.all(r.SampleReady)] == [0.75, -0.25, -0.25, -0.25]
+    assert live.batch().sample_ids == names(A, 4)[:2] and live.batch().divisor == 2
+    assert live.batch().failed_share == {"repair": 0.5}
+
+
+def test_the_quota_by_hand():
+    """C10: (failed + k) ≤ share·(kept + successes + k)."""
+    assert failed_kept_max(0, 0, 4, 0.2) == 1, "1 of 5"
+    assert failed_kept_max(0, 0, 1, 0.5) == 1, "1 of 2"
+    assert failed_kept_max(5, 2, 5, 0.5) == 6, "8 of 16"
+    assert failed_kept_max(0, 0, 0, 0.5) == 0
+    assert failed_kept_max(0, 0, 3, 0.0) == 0
+    assert failed_kept_max(0, 0, 0, 1.0) is None
+
+
+def test_only_the_newest_attempt_counts_and_an_older_ones_ending_is_a_duplicate():
+    """Style of fenced attempts: attempt 1's calls and late ending are not mixed into attempt 2."""
+    name = ids.execution_id(A, 0)
+    live = Live().see(opened(0), dispatched(A, 2), leased(A, 0, 1), call([1, 2], [7], execution=name))
+    live.see(leased(A, 0, 2), call([1, 2], [8], index=1, execution=name), ended(A, 0, 0.0, attempt=1))
+    assert live.drops() == {f"{A}-e0-a1": "duplicate"}
+    live.see(*execution(A, 0, 1.0, attempt=2)[1:], *execution(A, 1, 0.0))
+    assert live.batch().sample_ids == [f"{A}-e0-a2", f"{A}-e1-a1"]
+    assert live.all(r.SampleReady)[0].targets_sampled == 2, "attempt 2 sampled two tokens"
+
+
+def test_an_ended_execution_stays_ended():
+    """Lifecycle: completed → leased is refused: a lease given out in spite of an ending changes nothing."""
+    live = Live().see(opened(0), dispatched(A, 2), *execution(A, 0, 1.0), leased(A, 0, 2), *execution(A, 1, 0.0))
+    assert live.batch().sample_ids == names(A, 2)
+
+
+def test_a_group_that_is_sent_again_starts_over():
+    """TaskDispatched.attempt_base: what came before base 3 is fenced; its ending on record is a duplicate."""
+    live = Live().see(dispatched(A, 2), *execution(A, 0, 1.0), dispatched(A, 2, 4, base=3), opened(4))
+    assert live.drops() == {f"{A}-e0-a1": "duplicate"}
+    live.see(*execution(A, 0, 1.0, attempt=4), *execution(A, 1, 0.0, attempt=4))
+    assert live.batch().sample_ids == names(A, 2, attempt=4) and live.batch().staleness_max == 0
+
+
+def test_a_group_waits_for_every_record_its_endings_count():
+    """B1: an ending that counts two calls, one on record: not built before the other came."""
+    name = ids.execution_id(A, 1)
+    live = Live().see(opened(0), dispatched(A, 2), *execution(A, 0, 1.0), call([1], [2], execution=name))
+    live.see(ended(A, 1, 0.0, calls=2, turns=2))
+    assert not live.said
+    live.see(call([3], [4], index=1, parent=0, cut=2, execution=name))
+    assert live.all(r.SampleReady)[1].targets_sampled == 2
+
+
+def test_an_execution_without_target_tokens_is_dropped_and_still_in_the_baseline():
+    """training.md: masked out of the gradient is not masked out of the baseline: rewards 1, 0, 0 → 2/3, −1/3."""
+    live = Live().see(
+        opened(0), dispatched(A, 3), *execution(A, 0, 1.0), *execution(A, 1, 0.0), ended(A, 2, 0.0, calls=0)
+    )
+    assert live.drops() == {f"{A}-e2-a1": "no_targets"}
+    assert [ready.advantage for ready in live.all(r.SampleReady)] == pytest.approx([2 / 3, -1 / 3])
+
+
+def test_evaluations_are_no_samples():
+    """B4: purpose `evaluation` is neither trained nor dropped nor waited for, also when its lease came before its dispatch."""
+    facts = [leased(A, 0), dispatched(A, 1, purpose="evaluation"), ended(A, 0, 1.0, purpose="evaluation", calls=0)]
+    live = Live().see(started(), submitted(A, "evaluation"), *facts)
+    assert not live.said and not live.processor.groups
+    assert live.processor.done == {A}
+
+
+def test_an_empty_batch_says_so_and_can_be_divided_by():
+    """C5: no executions: no gradient, divisor 1, staleness 0."""
+    live = Live().see(started(), opened(0), dispatched(A, 1), ended(A, 0, None, ending="failed"))
+    assert live.batch().groups == [A], "a group of which nothing can be trained is consumed too"
+    closed = live.see(opened(1)).batch()
+    assert (closed.groups, closed.no_gradient, closed.divisor, closed.sample_ids, closed.staleness_mean) == (
+        [],
+        True,
+        1,
+        [],
+        0.0,
+    )
+
+
+def test_a_truncated_share_over_its_line_raises_an_alarm():
+    """C5: one of two timed out, the line is .4."""
+    live = Live(config(truncated_share_max=0.4)).see(opened(0), dispatched(A, 2), *execution(A, 0, 1.0))
+    live.see(*execution(A, 1, 0.0, ending="timed_out"))
+    assert live.batch().truncated_share == 0.5
+    assert [alarm.kind for alarm in live.all(r.AlarmRaised)] == ["truncated_share"]
+
+
+def test_a_broken_promise_raises():
+    """C8: the metric that measures a promise raises when the promise breaks."""
+    closed = Live().see(*group(A, [1.0, 0.0]), opened(5)).batch()
+    check_promises(closed, config(age_steps_max=5))
+    with pytest.raises(InvariantBroken, match="age 5, the cap is 4"):
+        check_promises(closed, config(age_steps_max=4))
+
+
+def test_traces_and_waiting_are_carried_on():
+    """E: the ending's traceparent stands on samples and rows."""
+    parent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    live = Live().see(opened(0), dispatched(A, 2), *execution(A, 0, 1.0, traceparent=parent), *execution(A, 1, 0.0))
+    assert live.all(r.SampleReady)[0].traceparent == live.queue[0].rows[0].traceparent == parent

@@ -1,0 +1,198 @@
+"""Restart equivalence and the invariants of batches under any history (C5, C8)."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gyre import ids
+from gyre import records as r
+from gyre.bus.subjects import natural_key
+from services.trajproc.core.alarms import SERVICE
+from services.trajproc.core.batch import check_promises
+from tests.unit.trajproc.builders import Live, config, dispatched, ended, execution, opened, started, submitted
+
+OURS = (r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.AlarmRaised)
+
+
+STEPS_MAX = 8
+
+
+class Killed(Exception):
+    """The process was killed."""
+
+
+class Mortal(Live):
+    """Dies once `lives` messages are durable, before it could note the last."""
+
+    lives = -1
+
+    def act(self, now_s: float) -> None:
+        while self.processor.intents:
+            intent = next(iter(self.processor.intents))
+            for record in self.processor.records(intent, self.clock_s(now_s)):
+                self.said.append(record)
+                (self.queue if isinstance(record, r.MicroStep) else self.stream).append(record)
+                self.lives -= 1
+                if self.lives == 0:
+                    raise Killed
+                self.processor.fold(record)
+            assert intent not in self.processor.intents
+
+
+class World:
+    """Others' facts by script; a step opens when the last one's batch is closed."""
+
+    def __init__(self, script, settings, lives: int = -1, ahead: int = 0, ticks: frozenset[int] = frozenset()) -> None:
+        self.script, self.settings, self.ahead, self.ticks = list(script), settings, ahead, ticks
+        self.live = Mortal(settings)
+        self.live.lives = lives
+        self.said: list = []
+        self.queue: list[r.MicroStep] = []
+
+    def run(self) -> "World":
+        place, step = 0, -1
+        while True:
+            closed = max((fact.step for fact in self.live.stream if isinstance(fact, r.BatchClosed)), default=-1)
+            if closed == step and step < STEPS_MAX:
+                step += 1
+                facts = [opened(step)]
+            elif place < len(self.script):
+                facts = [self.script[place]]
+                place += 1
+            else:
+                break
+            try:
+                self.live.see(*facts)
+                if place in self.ticks:
+                    self.live.tick(1e6)
+            except Killed:
+                unseen = self.script[place : place + self.ahead]
+                place += len(unseen)
+                self._restart([*self.live.stream, *unseen])
+        self.said += self.live.said
+        self.queue += self.live.queue
+        return self
+
+    def _restart(self, stream: list) -> None:
+        self.said += self.live.said
+        self.queue += self.live.queue
+        self.live = Mortal(self.settings, past=stream)
+
+    @property
+    def facts(self) -> list:
+        return [fact for fact in self.live.stream if isinstance(fact, OURS)]
+
+
+def timeless(fact):
+    return msgspec.structs.replace(fact, at_s=0.0, **({"waited_s": 0.0} if isinstance(fact, r.SampleDropped) else {}))
+
+
+@st.composite
+def scripts(draw):
+    """Groups of two or three executions in bursts of dispatch, their endings interleaved in any order."""
+    version, facts, open_members = 0, [started()], []
+    number = draw(st.integers(1, 6))
+    facts += [submitted(ids.group_id(index)) for index in range(number)]
+    for index in range(number):
+        version += draw(st.integers(0, 2))
+        members = draw(st.integers(2, 3))
+        facts.append(dispatched(ids.group_id(index), members, version))
+        for member in range(members):
+            kind = draw(st.integers(0, 9))
+            if kind == 0:
+                story = [ended(ids.group_id(index), member, None, ending="failed", calls=0)]
+            else:
+                ending = "timed_out" if kind == 1 else "completed"
+                outcome, turns = draw(st.sampled_from([0.0, 0.5, 1.0])), draw(st.integers(1, 2))
+                story = execution(ids.group_id(index), member, outcome, turns=turns, version=version, ending=ending)
+            open_members.append(story)
+        for _ in range(draw(st.integers(0, 3))):
+            if open_members:
+                facts += open_members.pop(draw(st.integers(0, len(open_members) - 1)))
+    for place in draw(st.permutations(range(len(open_members)))):
+        facts += open_members[place]
+    return facts
+
+
+SETTINGS = st.builds(
+    config,
+    turns_per_step=st.integers(1, 8),
+    age_steps_max=st.integers(1, 4),
+    failed_share_max=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    micro_tokens=st.sampled_from([4, 12, 4096]),
+    truncated_share_max=st.just(0.2),
+)
+
+
+def check_whole(world: World, settings_) -> None:
+    """What holds of every history, however often the processor was killed."""
+    keys = [natural_key(fact) for fact in world.facts]
+    assert len(keys) == len(set(keys)), "nothing is said twice"
+    extended = [fact for fact in world.facts if isinstance(fact, r.BatchExtended)]
+    listed = [name for fact in extended for name in fact.micro_ids]
+    assert {micro.micro_id for micro in world.queue} == set(listed), "no micro-step without a batch, none missing"
+    pieces: dict[str, list] = {}
+    for micro in world.queue:
+        assert pieces.setdefault(micro.micro_id, micro.rows) == micro.rows, "a repeat has the same content"
+    batches = [fact for fact in world.facts if isinstance(fact, r.BatchClosed)]
+    consumed: list[str] = []
+    for closed in batches:
+        check_promises(closed, settings_)
+        parts = [fact for fact in extended if fact.step == closed.step]
+        assert [part.group_id for part in parts] == closed.groups
+        assert sum(part.turns for part in parts) == closed.turns == (parts[-1].turns_total if parts else 0)
+        assert [name for part in parts for name in part.sample_ids] == closed.sample_ids
+        consumed += closed.groups
+    assert len(consumed) == len(set(consumed)), "a group is in one batch"
+    trained = {row.sample_id for rows in pieces.values() for row in rows}
+    drops = [fact.sample_id for fact in world.facts if isinstance(fact, r.SampleDropped)]
+    assert not trained & set(drops), "a sample is trained or dropped, never both"
+    ready = {fact.sample_id for fact in world.facts if isinstance(fact, r.SampleReady)}
+    waiting = {verdict.sample_id for group in world.live.processor.groups.values() for verdict in group.undropped}
+    assert ready == (trained | waiting | set(drops)) & ready, "what was ready is trained, dropped or waits"
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts(), SETTINGS)
+def test_batches_keep_their_promises_under_any_history(script, settings_):
+    """C5, C8, C10: turns reach the target or the cause says why not, the cap and the quota hold, oldest first."""
+    world = World(script, settings_).run()
+    check_whole(world, settings_)
+    versions = {fact.group_id: fact.policy_version for fact in script if isinstance(fact, r.GroupDispatched)}
+    waiting: set[str] = set()
+    for fact in world.live.stream:
+        if isinstance(fact, r.SampleReady):
+            waiting.add(fact.group_id)
+        elif isinstance(fact, r.SampleDropped) and fact.reason == "age":
+            waiting.discard(fact.group_id)
+        elif isinstance(fact, r.BatchExtended):
+            waiting.discard(fact.group_id)
+            assert all(versions[fact.group_id] <= versions[other] for other in waiting), "oldest first"
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts(), SETTINGS, st.integers(1, 60))
+def test_a_kill_at_any_message_changes_nothing_and_repeats_no_fact(script, settings_, lives):
+    """State is a fold: a run that was killed after any message says the same facts, in the same order, as one that was not."""
+    whole, broken = World(script, settings_).run(), World(script, settings_, lives).run()
+    check_whole(broken, settings_)
+    assert list(map(timeless, broken.facts)) == list(map(timeless, whole.facts))
+    rows = {micro.micro_id: micro.rows for micro in whole.queue}
+    assert all(rows[micro.micro_id] == micro.rows for micro in broken.queue)
+    assert len(broken.queue) - len(whole.queue) <= sum(1 for _ in broken.queue) - len(rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(scripts(), SETTINGS, st.integers(1, 40), st.integers(0, 12), st.frozensets(st.integers(0, 40), max_size=3))
+def test_a_kill_while_others_go_on_and_time_passes_leaves_no_orphan(script, settings_, lives, ahead, ticks):
+    """C5: facts that came while the processor was down, and batches that time closed, do not change what was sent already."""
+    check_whole(World(script, settings_, lives, ahead, ticks).run(), settings_)
+
+
+@settings(max_examples=40, deadline=None)
+@given(scripts(), SETTINGS)
+def test_a_second_start_on_a_finished_run_says_nothing(script, settings_):
+    """State is a fold: everything on record, nothing to say; repeats of any fact change nothing."""
+    world = World(script, settings_).run()
+    assert Live(settings_, past=[fact for fact in world.live.stream for _ in range(2)]).said == []
+    assert all(fact.service == SERVICE for fact in world.facts if isinstance(fact, r.AlarmRaised))
