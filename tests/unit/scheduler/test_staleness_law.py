@@ -143,3 +143,26 @@ def test_no_batch_sizes_and_no_shortage_of_tasks_stall_a_run(seed, spread, suppl
     assert world.state.outstanding_groups == 0 or world.state.steps_done == steps
     assert world.state.steps_done == steps or not world.state.queue
     assert world.state.waterlevel == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000), mu=st.integers(1, 3), cells=st.integers(1, 3), capacity=st.integers(1, 8), size=st.integers(1, 3),
+    drop_share=st.sampled_from([0.0, 0.1, 0.5, 1.0]), at_once=st.integers(0, 60), trickle=st.integers(0, 30),
+)  # fmt: skip
+def test_drops_late_tasks_and_restarts_stall_nothing(seed, mu, cells, capacity, size, drop_share, at_once, trickle):
+    """A2–A4, C9: samples and whole groups are dropped, tasks trickle in, the scheduler restarts; the world's checks hold and no task is left lying."""
+    steps = 10
+    world = World(settings_of(0.5, mu, 3, cells, capacity), seed=seed, drop_share=drop_share)
+    world.submit(at_once, size)
+    for _ in range(trickle):
+        world.later(world.rng.uniform(0, 20), lambda: world.submit(1, size))
+    for _ in range(5):
+        world.later(world.rng.uniform(0, 20), world.restart)
+    world.start(steps)
+    world.run()
+    state = world.state
+    assert state.waterlevel == 0 and state.refused == {} and state.fenced == 0
+    assert state.steps_done == steps or (not state.queue and state.outstanding_groups == 0)
+    assert state.outstanding_groups == sum(group.is_trained for group in state.groups.values())
+    assert sum(state.executions_by_state.values()) == state.dispatched

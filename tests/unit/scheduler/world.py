@@ -28,14 +28,15 @@ class World:
         duration_s: Callable[[random.Random], float] = lambda rng: rng.lognormvariate(0.0, 1.0),
         train_s: float = 0.05,
         move_s: float = 0.1,
+        drop_share: float = 0.0,
     ) -> None:
         """`batch_groups(rng, step)`: groups that complete the batch of a step; B when left out. `train_s`: seconds a group's training takes
-        with one cell."""
+        with one cell. `drop_share`: chance of each group, and of each sample of the others, to be dropped when evaluated."""
         self.settings = settings
         self.rng = random.Random(seed)
         self.batch_groups = batch_groups or (lambda rng, step: settings.groups_per_step)
         self.oldest_first = oldest_first
-        self.duration_s, self.train_s, self.move_s = duration_s, train_s, move_s
+        self.duration_s, self.train_s, self.move_s, self.drop_share = duration_s, train_s, move_s, drop_share
         self.state = State(settings)
         self.now_s = 0.0
         self.log: list[Any] = []
@@ -70,6 +71,11 @@ class World:
         for _ in range(groups):
             self.say(facts.submitted(self._submitted, size, purpose, self.now_s))
             self._submitted += 1
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something from outside at a later time."""
+        self._order += 1
+        heapq.heappush(self._events, (self.now_s + delay_s, self._order, act))
 
     def start(self, steps: int) -> None:
         self.steps = steps
@@ -115,10 +121,6 @@ class World:
 
     # What the other services do
 
-    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
-        self._order += 1
-        heapq.heappush(self._events, (self.now_s + delay_s, self._order, act))
-
     def _start_executions(self) -> None:
         while self._waiting and self._running < self.state.capacity:
             task = self._waiting.popleft()
@@ -126,7 +128,7 @@ class World:
             self.say(facts.leased(task.execution_id))
             self.say(facts.running(task.execution_id))
             lasts_s = self.duration_s(self.rng)
-            self._later(lasts_s, lambda task=task, lasts_s=lasts_s: self._end(task, lasts_s))
+            self.later(lasts_s, lambda task=task, lasts_s=lasts_s: self._end(task, lasts_s))
 
     def _end(self, task: r.TaskDispatched, lasted_s: float) -> None:
         self._running -= 1
@@ -134,14 +136,28 @@ class World:
         self.say(facts.ended(task.execution_id, lasted_s=lasted_s, purpose=purpose))
         self._left[task.group_id] -= 1
         if self._left[task.group_id] == 0 and purpose == "train":
-            for member in range(task.task.group_size):
-                self.say(facts.ready(f"{task.group_id}-e{member}"))
-            self._ready.append(task.group_id)
+            self._evaluate(task.group_id)
+
+    def _evaluate(self, group: str) -> None:
+        kept = False
+        is_lost = self.rng.random() < self.drop_share
+        for execution in list(self.state.groups[group].executions):
+            is_dropped = is_lost or self.rng.random() < self.drop_share
+            self.say((facts.dropped if is_dropped else facts.ready)(execution))
+            kept |= not is_dropped
+        if kept:
+            self._ready.append(group)
+
+    def restart(self) -> None:
+        """The scheduler dies and is started again: all it has is the stream."""
+        self.state = State(self.settings)
+        for fact in self.log:
+            apply(self.state, fact)
 
     def _move(self, request: r.RoleChanged) -> None:
         for index, phase in enumerate(r.CELL_PHASES[request.target][1:], 1):
             said = facts.role(request.cell, request.change, request.target, phase)
-            self._later(self.move_s * index, lambda said=said: self.say(said))
+            self.later(self.move_s * index, lambda said=said: self.say(said))
 
     def _train(self) -> None:
         core = next(iter(self.state.cells.values()))
@@ -178,7 +194,7 @@ class World:
         self.say(facts.closed(step, list(self._batch), samples, cause, len(self._batch), self._wanted))
         self._updating = True
         cells = sum(cell.target == "training" and cell.is_settled for cell in self.state.cells.values())
-        self._later(self.train_s * max(1, len(self._batch)) / cells, lambda: self._update(step, samples))
+        self.later(self.train_s * max(1, len(self._batch)) / cells, lambda: self._update(step, samples))
 
     def _update(self, step: int, samples: list[str]) -> None:
         self._updating = self._step_open = False
