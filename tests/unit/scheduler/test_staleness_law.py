@@ -151,7 +151,7 @@ def test_no_batch_sizes_and_no_shortage_of_tasks_stall_a_run(seed, spread, suppl
     drop_share=st.sampled_from([0.0, 0.1, 0.5, 1.0]), at_once=st.integers(0, 60), trickle=st.integers(0, 30),
 )  # fmt: skip
 def test_drops_late_tasks_and_restarts_stall_nothing(seed, mu, cells, capacity, size, drop_share, at_once, trickle):
-    """A2–A4, C9: samples and whole groups are dropped, tasks trickle in, the scheduler restarts; the world's checks hold and no task is left lying."""
+    """A2–A4, C9: samples and whole groups are dropped, tasks trickle in, the scheduler restarts: no task is left lying."""
     steps = 10
     world = World(settings_of(0.5, mu, 3, cells, capacity), seed=seed, drop_share=drop_share)
     world.submit(at_once, size)
