@@ -4,6 +4,7 @@ config.toml        resolved configuration           keys/          NATS and gRPC
 endpoints.json     name → host:port                 nats/          JetStream's files
 logs/<process>.log                                  blobs/         payloads too large for the bus
 weights/           published versions               checkpoints/   trainer state
+reduce/            meeting points of gradient groups
 ledger.db          books, evidence, traces          model/         the policy before reinforcement learning
 """
 
@@ -27,6 +28,7 @@ class RunFolder:
         self.blobs = self.root / "blobs"
         self.weights = self.root / "weights"
         self.checkpoints = self.root / "checkpoints"
+        self.reduce = self.root / "reduce"
         self.model = self.root / "model"
         self.database = self.root / "ledger.db"
 

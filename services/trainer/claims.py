@@ -6,6 +6,7 @@ Nothing here decides: the core's verdict says what becomes of a claim.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 
 from gyre.bus import Delivery
 from gyre.bus.work import WorkQueue
@@ -28,9 +29,6 @@ class Claims:
         self._queue = queue
         self._claim_s = claim_s
         self._held: dict[str, Delivery] = {}
-
-    def __contains__(self, micro_id: str) -> bool:
-        return micro_id in self._held
 
     async def take(self) -> MicroStep | None:
         """Claim the next micro-step and hold it; None when there was none within POLL_S, or it is held already."""
@@ -57,20 +55,19 @@ class Claims:
         for micro_id in list(self._held):
             await self.hand_back(micro_id)
 
-    async def commit(self, micro_ids: list[str]) -> None:
+    async def commit(self, micro_ids: Iterable[str]) -> None:
         """The update that trained them is on disk."""
         deliveries = [self._held.pop(micro_id) for micro_id in micro_ids if micro_id in self._held]
         await asyncio.gather(*map(_acknowledge, deliveries))
-
-    def held(self) -> list[str]:
-        return list(self._held)
 
     async def keep_alive(self) -> None:
         """Say `in_progress` of all that is held, for ever."""
         while True:
             await asyncio.sleep(self._claim_s / HEARTBEATS)
             for delivery in list(self._held.values()):
-                with contextlib.suppress(Exception):  # the connection comes back by itself, or the claim goes to another
+                with contextlib.suppress(
+                    Exception
+                ):  # the connection comes back by itself, or the claim goes to another
                     await delivery.in_progress()
 
     async def pause(self) -> None:

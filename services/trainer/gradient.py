@@ -67,9 +67,7 @@ def accumulate(policy: Policy, micro: MicroStep, config: TrainerConfig) -> dict[
     return seen
 
 
-def _loss(
-    policy: Policy, rows: Sequence[Row], step: int, config: TrainerConfig
-) -> tuple[torch.Tensor, list[Sums]]:
+def _loss(policy: Policy, rows: Sequence[Row], step: int, config: TrainerConfig) -> tuple[torch.Tensor, list[Sums]]:
     ids_BT = _padded(rows, "tokens", "int32").long()
     mask_BT = _padded(rows, "targets", "uint8").bool()
     ids_BT, mask_BT = ids_BT.to(policy.device), mask_BT.to(policy.device)

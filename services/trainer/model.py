@@ -59,9 +59,7 @@ class Policy:
         """Each once (tied ones are one), in a fixed order: the order of a flattened gradient."""
         return list(self.model.parameters())
 
-    def target_logprobs(
-        self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, temperature_B: torch.Tensor
-    ) -> torch.Tensor:
+    def target_logprobs(self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, temperature_B: torch.Tensor) -> torch.Tensor:
         """[N] log-probability of each token where `mask_BT` (bool, never at index 0), at its row's temperature.
 
         Rows are padded on the right and attention is causal, so no target sees padding and no attention mask is needed. Logits are
@@ -94,7 +92,9 @@ class Policy:
         wrong = [name for name, tensor in wanted.values() if tensors[name].shape != tensor.shape]
         unknown = sorted(set(tensors) - set(state))
         if missing or wrong or unknown:
-            raise ConfigError(f"weights do not fit the model: missing {missing}, wrong shape {wrong}, unknown {unknown}")
+            raise ConfigError(
+                f"weights do not fit the model: missing {missing}, wrong shape {wrong}, unknown {unknown}"
+            )
         with torch.no_grad():
             for name, tensor in wanted.values():
                 tensor.copy_(tensors[name])

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from gyre.errors import Unavailable
 
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 5.0
 REDUCE_TIMEOUT_S = 60.0
 """Silence of a peer inside a reduction; a death is noticed at once, this is for a peer that hangs."""
 INTERFACE = "lo"

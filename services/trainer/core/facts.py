@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gyre.records import (
+    CELL_PHASES,
     BatchClosed,
     BatchExtended,
     Fact,
@@ -42,7 +43,8 @@ class Facts:
     """The fold. `apply` each fact in stream order; applying one twice changes nothing."""
 
     cell: str
-    role: RoleChanged | None = None
+    roles: dict[str, RoleChanged] = field(default_factory=dict)
+    """Last role fact of every cell."""
     steps: int = 0
     """Optimizer steps of the run; 0 before it began."""
     opened: dict[int, float] = field(default_factory=dict)
@@ -51,6 +53,15 @@ class Facts:
     published: set[int] = field(default_factory=set)
     _known: dict[int, set[str]] = field(default_factory=dict)
     _closed: dict[int, Batch] = field(default_factory=dict)
+
+    @property
+    def role(self) -> RoleChanged | None:
+        return self.roles.get(self.cell)
+
+    @property
+    def is_moving(self) -> bool:
+        """A role change is under way somewhere."""
+        return any(role.phase != CELL_PHASES[role.target][-1] for role in self.roles.values())
 
     @property
     def turn(self) -> Turn:
@@ -74,8 +85,8 @@ class Facts:
         match fact:
             case RunStarted():
                 self.steps = fact.steps
-            case RoleChanged() if fact.cell == self.cell:
-                self.role = fact
+            case RoleChanged() if fact.change >= self._change(fact.cell):
+                self.roles[fact.cell] = fact
             case BatchExtended():
                 self._known.setdefault(fact.step, set()).update(fact.micro_ids)
             case BatchClosed():
@@ -86,6 +97,9 @@ class Facts:
                 self.updated.add(fact.step)
             case WeightsPublished():
                 self.published.add(fact.version)
+
+    def _change(self, cell: str) -> int:
+        return self.roles[cell].change if cell in self.roles else -1
 
 
 def batch_of(closed: BatchClosed) -> Batch:

@@ -185,8 +185,11 @@ class Update:
 
 @dataclass(frozen=True)
 class Commit:
+    """The step is done: every cell acknowledges what it holds of these."""
+
     step: int
     cells: tuple[str, ...]
+    micro_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -322,7 +325,7 @@ def _reduce_ended(state: StepState, event: ReduceEnded) -> Result:
 
 
 def _updated(state: StepState, event: Updated) -> Result:
-    done = Commit(state.step, state.cells)
+    done = Commit(state.step, state.cells, state.batch.micro_ids)
     state = replace(
         state, phase=Phase.IDLE, step=state.step + 1, known=frozenset(), batch=None, assigned={}, computed={}, pending=(),
     )  # fmt: skip
@@ -342,32 +345,30 @@ def _join_later(state: StepState, event: Join) -> Result:
 
 
 def _leave(state: StepState, event: Leave) -> Result:
-    return _without(state, {event.cell}), []
+    return _not_waiting(_without(state, {event.cell}), event.cell), []
 
 
 def _leave_reducing(state: StepState, event: Leave) -> Result:
-    waiting = tuple(cell for cell in state.waiting if cell != event.cell)
     if event.cell in state.cells:
         state = replace(state, left=state.left | {event.cell})
-    return replace(state, waiting=waiting), []
+    return _not_waiting(state, event.cell), []
 
 
 def _leave_updating(state: StepState, event: Leave) -> Result:
     """Its gradient is in the sum already."""
-    gone = {event.cell}
-    return replace(
-        state,
-        cells=tuple(cell for cell in state.cells if cell not in gone),
-        waiting=tuple(cell for cell in state.waiting if cell not in gone),
-    ), []
+    state = replace(state, cells=tuple(cell for cell in state.cells if cell != event.cell))
+    return _not_waiting(state, event.cell), []
+
+
+def _not_waiting(state: StepState, cell: str) -> StepState:
+    return replace(state, waiting=tuple(other for other in state.waiting if other != cell))
 
 
 def _without(state: StepState, gone: set[str] | frozenset[str]) -> StepState:
-    """The state in which these cells, and all they had computed or were computing, do not exist."""
+    """The state in which these cells are not present, and all they had computed or were computing is lost."""
     return replace(
         state,
         cells=tuple(cell for cell in state.cells if cell not in gone),
-        waiting=tuple(cell for cell in state.waiting if cell not in gone),
         assigned={micro: cell for micro, cell in state.assigned.items() if cell not in gone},
         computed={micro: cell for micro, cell in state.computed.items() if cell not in gone},
         pending=tuple(claim for claim in state.pending if claim[0] not in gone),

@@ -33,7 +33,7 @@ def row_sums(logp_N: torch.Tensor, loss: TokenLoss, keep_N: torch.Tensor, target
     stacked_KN = torch.stack(list(columns.values()))
     sums_KR = stacked_KN.new_zeros(len(columns), targets.rows).index_add(1, targets.rows_N, stacked_KN)
     found = [dict(zip(columns, column, strict=True)) for column in sums_KR.T.tolist()]
-    max_R = stacked_KN.new_zeros(targets.rows).index_reduce(0, targets.rows_N, log_ratio_N.abs(), "amax")
+    max_R = stacked_KN.new_zeros(targets.rows).scatter_reduce(0, targets.rows_N, log_ratio_N.abs(), "amax")
     for sums, gap in zip(found, max_R.tolist(), strict=True):
         sums["max_gap"] = gap
     for age in targets.ages_N.unique().tolist():

@@ -1,0 +1,54 @@
+"""The loop that every training cell runs: claim one micro-step, ask the core, compute, report (A7)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from gyre.records import MicroStep
+from services.trainer.claims import Claims
+from services.trainer.compute import Compute
+from services.trainer.core.step import Verdict
+from services.trainer.gradient import SampleSeen
+
+log = logging.getLogger(__name__)
+
+PASS_SHARE = 0.25
+"""A micro-step that another living cell has comes again after this share of the claim time: soon enough if that cell dies."""
+
+Report = Callable[[str, dict[str, SampleSeen], float], Awaitable[None]]
+
+
+class Claimant:
+    """`ask(micro)` gives the core's verdict; `report(micro_id, seen, compute_s)` tells it that a gradient is in the accumulators."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        compute: Compute,
+        claim_s: float,
+        ask: Callable[[MicroStep], Awaitable[Verdict]],
+        report: Report,
+    ) -> None:
+        self._claims = claims
+        self._compute = compute
+        self._pass_s = claim_s * PASS_SHARE
+        self._ask = ask
+        self._report = report
+        self.may_claim = asyncio.Event()
+        """Set while a step is in hand and its weights are loaded."""
+
+    async def run(self) -> None:
+        """For ever. Cancelling it between two awaits leaves only claims, which the owner of `claims` hands back."""
+        while True:
+            await self.may_claim.wait()
+            micro = await self._claims.take()
+            if micro is None:
+                continue
+            verdict = await self._ask(micro)
+            if verdict is Verdict.COMPUTE:
+                seen, compute_s = await self._compute.micro_step(micro)
+                await self._report(micro.micro_id, seen, compute_s)
+            elif verdict is Verdict.PASS:
+                await self._claims.hand_back(micro.micro_id, self._pass_s)
+            else:
+                await self._claims.discard(micro.micro_id)

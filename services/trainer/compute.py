@@ -1,0 +1,71 @@
+"""The one thread in which a cell does all its tensor work, so that heartbeats go on meanwhile and no two computations meet."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from gyre.clock import Clock
+from gyre.config import TrainerConfig
+from gyre.records import MicroStep
+from gyre.telemetry import emit_span
+from services.trainer.gradient import SampleSeen, accumulate
+from services.trainer.model import Policy
+from services.trainer.optimizer import flat_gradient
+from services.trainer.reduce import Reducer
+
+
+class Compute:
+    """A policy, its gradient accumulators, and this cell's end of the reduction."""
+
+    def __init__(self, cell: str, policy: Policy, config: TrainerConfig, clock: Clock) -> None:
+        self.cell = cell
+        self.policy = policy
+        self._config = config
+        self._clock = clock
+        self._reducer = Reducer()
+        torch.set_num_threads(config.threads)
+        self._thread = ThreadPoolExecutor(1, "compute", initializer=torch.set_num_threads, initargs=(config.threads,))
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)` after all that was asked for before."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    async def micro_step(self, micro: MicroStep) -> tuple[dict[str, SampleSeen], float]:
+        """Add a micro-step's gradient; returns what was seen of each sample, and the seconds it took. Raises InvalidInput."""
+        start_s = self._clock.now_s()
+        seen = await self.run(accumulate, self.policy, micro, self._config)
+        end_s = self._clock.now_s()
+        links = [sample.traceparent for sample in seen.values()]
+        about = {"gyre_step": micro.step, "gyre_micro_step": micro.micro_id, "gyre_cell": self.cell}
+        emit_span("train.micro_step", start_s, end_s, links=links, gyre_tokens=micro.tokens, **about)
+        for sample_id, sample in seen.items():
+            targets = sample.sums.get("targets", 0.0)
+            emit_span(
+                "train.gradient",
+                start_s,
+                end_s,
+                sample.traceparent,
+                gyre_sample=sample_id,
+                gyre_targets=targets,
+                **about,
+            )
+        return seen, end_s - start_s
+
+    async def sum_gradients(self, rank: int, world_size: int, store_path: Any) -> torch.Tensor:
+        """[P] sum over the present cells; this cell's own accumulators stay as they are. Raises Unavailable."""
+        return await self.run(
+            lambda: self._reducer.sum(flat_gradient(self.policy.parameters), rank, world_size, store_path)
+        )
+
+    async def forget_gradient(self) -> None:
+        """Free the accumulators, after whatever is being computed."""
+        await self.run(self.policy.model.zero_grad, True)
+
+    async def close_group(self) -> None:
+        await self.run(self._reducer.close)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

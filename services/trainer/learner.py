@@ -1,0 +1,105 @@
+"""The core's authoritative weights and optimizer, between checkpoints (A2, D10)."""
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from gyre.clock import Clock
+from gyre.config import Config
+from gyre.records import StepUpdated, decode_fact, encode
+from gyre.run_folder import RunFolder
+from services.trainer import checkpoint
+from services.trainer.core.plan import burst_of
+from services.trainer.core.step import Batch
+from services.trainer.losses.metrics import Sums
+from services.trainer.model import Policy
+from services.trainer.optimizer import Optimizer
+from services.trainer.report import step_updated
+
+log = logging.getLogger(__name__)
+
+
+class Learner:
+    """Blocking throughout: its methods run in the compute thread."""
+
+    def __init__(self, folder: RunFolder, config: Config, policy: Policy, clock: Clock) -> None:
+        """Takes up the newest whole checkpoint; the first start makes version 0 from the model directory."""
+        self._root = folder.checkpoints
+        self._config = config
+        self._clock = clock
+        self._policy = policy
+        self._optimizer = Optimizer(policy.parameters, config.trainer)
+        found = checkpoint.newest(self._root)
+        if found is None:
+            torch.manual_seed(config.run.seed)
+            found = checkpoint.write(self._root, 0, policy.tensors(), self._optimizer.state())
+        else:
+            policy.load(found.tensors())
+            self._optimizer.load(found.optimizer())
+            torch.set_rng_state(torch.frombuffer(bytearray(found.state.rng), dtype=torch.uint8))
+            log.info("going on from version %d", found.version)
+        checkpoint.prune(self._root, config.trainer.checkpoints_kept)
+        self.checkpoint = found
+
+    @property
+    def version(self) -> int:
+        return self.checkpoint.version
+
+    def updated(self) -> StepUpdated | None:
+        """The fact of the step that made this version; None for version 0."""
+        return decode_fact(self.checkpoint.state.updated) if self.checkpoint.state.updated else None
+
+    def update(
+        self, gradient_P: torch.Tensor | None, batch: Batch, micro_cells: dict[str, str], by_sample: dict[str, Sums],
+        timed: dict[str, float], opened_at_s: float,
+    ) -> StepUpdated:  # fmt: skip
+        """One step: from the summed, undivided gradient to a whole checkpoint of version + 1, and the fact to be told of it.
+
+        A batch without gradient leaves weights and running averages alone (AdamW's momentum would move them); its version counts.
+        """
+        step, start_s = self.version, self._clock.monotonic_s()
+        timed = dict(timed)
+        if gradient_P is None or not gradient_P.any():
+            self._optimizer.zero()
+            timed["no_gradient"] = 1.0
+        else:
+            timed |= self._optimizer.step(gradient_P, batch.divisor, step)
+        updated_s = self._clock.monotonic_s()
+        timed["update_s"] = updated_s - start_s
+        told: list[StepUpdated] = []
+
+        def fields() -> dict:
+            timed["checkpoint_s"] = self._clock.monotonic_s() - updated_s
+            burst = burst_of(step, self._config.scheduler.steps_per_publish)
+            told.append(
+                step_updated(step, burst, batch, micro_cells, by_sample, timed, opened_at_s, self._clock.now_s())
+            )
+            return {
+                "sample_ids": list(batch.sample_ids), "micro_ids": list(batch.micro_ids),
+                "updated": encode(told[0]),
+            }  # fmt: skip
+
+        self.checkpoint = self._write(step + 1, fields)
+        return told[0]
+
+    def _write(self, version: int, fields: Callable[[], dict]) -> checkpoint.Checkpoint:
+        made = checkpoint.write(self._root, version, self._policy.tensors(), self._optimizer.state(), fields)
+        checkpoint.prune(self._root, self._config.trainer.checkpoints_kept)
+        return made
+
+    def set_aside(self) -> None:
+        """Free what rollout wants: gradient buffers always, weights and running averages where they lie on a device of their own.
+
+        On the CPU both roles share one memory, so there is nothing to move and a role change costs next to nothing.
+        """
+        self._optimizer.zero()
+        if self._config.trainer.device != "cpu":
+            self._policy.move("cpu")
+            self._optimizer.move("cpu")
+
+    def take_up(self) -> None:
+        """The reverse."""
+        if self._config.trainer.device != "cpu":
+            self._policy.move(self._config.trainer.device)
+            self._optimizer.move(self._config.trainer.device)

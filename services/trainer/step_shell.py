@@ -1,0 +1,218 @@
+"""Performs what the step machine decides: one queue of events, one reader, effects in order (A7, A8).
+
+Reductions and updates run as tasks of their own and end in an event, so that deaths and claims are heard meanwhile.
+"""
+
+import asyncio
+import logging
+import shutil
+from typing import Any
+
+import torch
+
+from gyre.api.trainer.v1 import core_pb2 as pb
+from gyre.bus import Bus
+from gyre.errors import Unavailable
+from gyre.records import MicroStep, StepJoined
+from gyre.service import Context
+from gyre.telemetry import span
+from services.trainer.claimant import Claimant
+from services.trainer.claims import Claims
+from services.trainer.compute import Compute
+from services.trainer.core import step as s
+from services.trainer.core.facts import Facts
+from services.trainer.gradient import SampleSeen
+from services.trainer.learner import Learner
+from services.trainer.report import MicroSeen, trained_samples
+from services.trainer.rpc import VERDICTS, CoreService
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.3
+"""After a reduction that failed: time to hear of the death that made it fail."""
+
+
+class StepShell:
+    """The step in hand."""
+
+    def __init__(
+        self, context: Context, bus: Bus, compute: Compute, learner: Learner, claims: Claims, facts: Facts
+    ) -> None:
+        claim_s = context.config.trainer.claim_s
+        self._context = context
+        self._bus = bus
+        self._compute = compute
+        self._learner = learner
+        self._claims = claims
+        self._facts = facts
+        self._state = s.StepState(step=learner.version, core=compute.cell)
+        self._events: asyncio.Queue[tuple[s.Event, asyncio.Future | None]] = asyncio.Queue()
+        self._seen: dict[str, MicroSeen] = {}
+        self._verdicts: dict[str, asyncio.Future[s.Verdict]] = {}
+        self._claimant = Claimant(claims, compute, claim_s, self._ask, self._report)
+        self._claiming: asyncio.Task | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._sum_P: torch.Tensor | None = None
+        self._reduce_s = 0.0
+        self._group: tuple[tuple[str, ...], str] | None = None
+        """Cells of the last reduction that worked, and where they met: used again while nothing changes."""
+        self.service = CoreService(self.post, self._note, lambda: self._state, compute.cell, claim_s)
+        shutil.rmtree(context.folder.reduce, ignore_errors=True)
+        context.folder.reduce.mkdir(parents=True)
+
+    @property
+    def phase(self) -> s.Phase:
+        return self._state.phase
+
+    def post(self, event: s.Event) -> None:
+        self._events.put_nowait((event, None))
+
+    async def open(self, step: int) -> None:
+        """Begin the step with what is on record of its batch."""
+        await self._post_and_wait(s.Open(self._facts.known(step), self._facts.batch(step)))
+
+    async def dissolve(self) -> None:
+        await self._post_and_wait(s.Dissolve())
+
+    async def set_aside(self) -> None:
+        """Leave training: nothing of an open step is kept, every claim goes back."""
+        await self.stop_claiming()
+        await self.dissolve()
+
+    def start_claiming(self) -> None:
+        if self._claiming is None and self._tasks is not None:
+            self._claiming = self._tasks.create_task(self._claimant.run())
+
+    async def stop_claiming(self) -> None:
+        claiming, self._claiming = self._claiming, None
+        if claiming is not None:
+            claiming.cancel()
+            await asyncio.wait([claiming])
+        await self._claims.pause()
+        await self._compute.forget_gradient()
+        await self._claims.hand_back_all()
+
+    async def run(self) -> None:
+        """For ever; an error in any effect is the error of all."""
+        async with asyncio.TaskGroup() as self._tasks:
+            while True:
+                event, done = await self._events.get()
+                self._state, effects = s.decide(self._state, event)
+                for effect in effects:
+                    await self._perform(effect)
+                if self._state.phase in (s.Phase.IDLE, s.Phase.UPDATING):
+                    self._claimant.may_claim.clear()
+                else:
+                    self._claimant.may_claim.set()
+                if done is not None:
+                    done.set_result(None)
+
+    async def _post_and_wait(self, event: s.Event) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._events.put_nowait((event, done))
+        await done
+
+    async def _perform(self, effect: s.Effect) -> None:
+        match effect:
+            case s.SendStep():
+                await self._send_step(effect)
+            case s.Answer():
+                self._answer(effect)
+            case s.Reduce():
+                self._tasks.create_task(self._reduce(effect))
+            case s.Update():
+                self._tasks.create_task(self._update(effect))
+            case s.Commit():
+                await self._commit(effect)
+            case s.Expel():
+                log.warning("step %d: %s is expelled: %s", self._state.step, effect.cell, effect.reason)
+                self.service.cut(effect.cell)
+            case s.Release():
+                self.service.send(effect.cell, release=pb.Release())
+
+    async def _send_step(self, effect: s.SendStep) -> None:
+        snapshot = self._learner.checkpoint
+        body = pb.Step(step=self._state.step, snapshot_path=str(snapshot.weights), checksum=snapshot.weights_digest)
+        self.service.send(effect.cell, step=body)
+        if effect.joined:
+            fact = StepJoined(
+                step=self._state.step, cell=effect.cell, mid_batch=effect.mid_batch, version=snapshot.version,
+                checksum=snapshot.weights_digest, at_s=self._context.clock.now_s(),
+            )  # fmt: skip
+            await self._bus.publish(fact)
+
+    def _answer(self, effect: s.Answer) -> None:
+        if effect.cell != self._compute.cell:
+            verdict = pb.Verdict(micro_id=effect.micro_id, answer=VERDICTS[effect.verdict])
+            self.service.send(effect.cell, verdict=verdict)
+        elif (waiting := self._verdicts.get(effect.micro_id)) is not None and not waiting.done():
+            waiting.set_result(effect.verdict)
+
+    async def _ask(self, micro: MicroStep) -> s.Verdict:
+        """The core's own claims take the same way as everybody's."""
+        waiting = self._verdicts[micro.micro_id] = asyncio.get_running_loop().create_future()
+        self.post(s.Claim(self._compute.cell, micro.micro_id, micro.step))
+        try:
+            return await waiting
+        finally:
+            self._verdicts.pop(micro.micro_id, None)
+
+    async def _report(self, micro_id: str, seen: dict[str, SampleSeen], compute_s: float) -> None:
+        self._note(self._compute.cell, micro_id, seen, compute_s)
+        self.post(s.Computed(self._compute.cell, micro_id))
+
+    def _note(self, cell: str, micro_id: str, seen: dict[str, SampleSeen], compute_s: float) -> None:
+        self._seen[micro_id] = MicroSeen(cell, seen, compute_s)
+
+    async def _reduce(self, effect: s.Reduce) -> None:
+        """One round. A cell's own accumulators are kept until the update, so a round that fails is only repeated."""
+        start_s = self._context.clock.monotonic_s()
+        if self._group is None or self._group[0] != effect.cells:
+            meeting = self._context.folder.reduce / f"s{self._state.step:06d}-r{effect.round}"
+            self._group = effect.cells, str(meeting)
+        path = self._group[1]
+        for rank, cell in enumerate(effect.cells):
+            body = pb.Reduce(
+                step=self._state.step, round=effect.round, rank=rank, world_size=len(effect.cells), store_path=path
+            )
+            if cell != self._compute.cell:
+                self.service.send(cell, reduce=body)
+        try:
+            self._sum_P = await self._compute.sum_gradients(0, len(effect.cells), path)
+            self._reduce_s = self._context.clock.monotonic_s() - start_s
+            self.post(s.ReduceEnded(effect.round, True))
+        except Unavailable as error:
+            log.warning("step %d, round %d: %s", self._state.step, effect.round, error)
+            self._group = None
+            await asyncio.sleep(RETRY_PAUSE_S)
+            self.post(s.ReduceEnded(effect.round, False))
+
+    async def _update(self, effect: s.Update) -> None:
+        """Step, checkpoint, tell; only then is the step committed."""
+        seen = {micro: self._seen[micro] for micro in effect.micro_cells if micro in self._seen}
+        by_sample = trained_samples(effect.batch, effect.micro_cells, seen)
+        cells = {*effect.micro_cells.values()} or {self._compute.cell}
+        timed: dict[str, Any] = {
+            "micro_steps": float(len(seen)), "cells": float(len(cells)), "reduce_s": self._reduce_s,
+            "compute_s": sum(what.compute_s for what in seen.values()),
+        }  # fmt: skip
+        links = sorted({sample.traceparent for what in seen.values() for sample in what.samples.values()} - {""})
+        step = self._state.step
+        with span("train.update", links=links, gyre_step=step, gyre_version=step + 1, gyre_samples=len(by_sample)):
+            gradient_P = self._sum_P if effect.micro_cells else None
+            fact = await self._compute.run(
+                self._learner.update, gradient_P, effect.batch, dict(effect.micro_cells), by_sample, timed,
+                self._facts.opened.get(step, 0.0),
+            )  # fmt: skip
+            await self._bus.publish(fact)
+        self._facts.updated.add(step)
+        self._seen.clear()
+        self._sum_P, self._reduce_s = None, 0.0
+        self.post(s.Updated())
+        log.info("step %d: loss %.4f, %d samples", step, fact.metrics["loss"], len(fact.sample_ids))
+
+    async def _commit(self, effect: s.Commit) -> None:
+        for cell in effect.cells:
+            if cell != self._compute.cell:
+                self.service.send(cell, commit=pb.Commit(step=effect.step))
+        await self._claims.commit(effect.micro_ids)

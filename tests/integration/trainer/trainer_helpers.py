@@ -1,0 +1,173 @@
+"""A tiny policy, rows by hand, and the facts that scheduler, gateway, rollout cell and trajectory processor would say."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from gyre.ids import micro_id
+from gyre.records import BatchClosed, BatchExtended, Fact, MicroStep, RoleChanged, Row, RunStarted, array, pack
+from tests.support import TestRun
+
+VOCAB = 128
+
+
+def make_model(folder: Path, seed: int = 0) -> None:
+    """Qwen3, one layer, 32 wide, random; a tokenizer file that is only looked for."""
+    config = Qwen3Config(
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=32, max_position_embeddings=256, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def make_row(sample: str, seed: int, length: int = 24, path: int = 0) -> Row:
+    rng = np.random.default_rng(seed)
+    targets = (np.arange(length) > 0) & (rng.random(length) < 0.6)
+    targets[-1] = True
+    return Row(
+        sample_id=sample, path=path, tokens=pack(rng.integers(0, VOCAB, length), "int32"), targets=pack(targets, "uint8"),
+        logprobs=pack(np.where(targets, -np.log(VOCAB) + 0.1 * rng.standard_normal(length), 0), "float32"),
+        versions=pack(np.where(targets, 0, -1), "int32"),
+        advantages=pack(np.where(targets, rng.standard_normal(), 0), "float32"),
+        weights=pack(targets / targets.sum(), "float32"),
+    )  # fmt: skip
+
+
+def make_group(step: int, index: int, members: int = 2, seed: int = 0) -> list[MicroStep]:
+    """One micro-step for each member of a group."""
+    group = f"g{index:06d}"
+    rows = [make_row(f"{group}-e{member}-a1", seed * 1000 + index * 10 + member) for member in range(members)]
+    return [
+        MicroStep(
+            micro_id=micro_id(step, group, piece), step=step, group_id=group, rows=[row], tokens=row.length, at_s=0.0
+        )
+        for piece, row in enumerate(rows)
+    ]
+
+
+def samples_of(micros: list[MicroStep]) -> list[str]:
+    return sorted({row.sample_id for micro in micros for row in micro.rows})
+
+
+class Run(TestRun):
+    """A run whose other services are played by the test."""
+
+    __test__ = False
+
+    def __init__(self, root: Path, cells: int = 3, steps: int = 4, **trainer: Any) -> None:
+        defaults = {"claim_s": 2.0, "lr": 1e-2, "threads": 1}
+        super().__init__(
+            root, {"scheduler": {"cells": cells, "steps_per_publish": 2}, "trainer": {**defaults, **trainer}}
+        )
+        make_model(root / "model")
+        self.steps = steps
+        self.facts: list[Fact] = []
+        self.changes: dict[str, int] = {}
+        self.trainers: dict[int, asyncio.subprocess.Process] = {}
+
+    async def __aenter__(self) -> "Run":
+        await super().__aenter__()
+        self.scheduler, self.gateway, self.cell, self.trajproc = [
+            await self.bus(name) for name in ("scheduler", "gateway", "cell", "trajproc")
+        ]
+        self._following = asyncio.create_task(self._follow())
+        await self.scheduler.publish(RunStarted(steps=self.steps, fingerprint="f", at_s=time.time()))
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._following.cancel()
+        await super().__aexit__(*error)
+
+    async def _follow(self) -> None:
+        from gyre.records import StepJoined, StepOpened, StepUpdated, WeightsPublished
+
+        kinds = (RoleChanged, StepOpened, StepJoined, StepUpdated, WeightsPublished, BatchExtended, BatchClosed)
+        async for fact, _ in (await self.bus("operator")).follow(kinds):
+            self.facts.append(fact)
+
+    async def start_trainer(self, cell: int) -> asyncio.subprocess.Process:
+        endpoint = "trainer-0" if cell == 0 else ""
+        self.trainers[cell] = await self.start("services.trainer", "--cell", str(cell), endpoint=endpoint)
+        return self.trainers[cell]
+
+    async def until(self, what: Callable[[], Any], timeout_s: float = 40.0) -> Any:
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s:
+            if found := what():
+                return found
+            for cell, process in self.trainers.items():
+                assert process.returncode in (None, -9, 0), f"trainer {cell} ended with {process.returncode}"
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"not within {timeout_s} s; last facts {self.facts[-5:]}")
+
+    def of(self, kind: type, **fields: Any) -> list[Any]:
+        return [
+            fact for fact in self.facts
+            if isinstance(fact, kind) and all(getattr(fact, name) == value for name, value in fields.items())
+        ]  # fmt: skip
+
+    async def role(self, cell: int, target: str) -> None:
+        """A whole role change of one cell, with the trainer's own phase awaited."""
+        name = f"cell-{cell}"
+        change = self.changes[name] = self.changes.get(name, -1) + 1
+
+        async def say(bus, phase: str) -> None:
+            await bus.publish(RoleChanged(cell=name, change=change, target=target, phase=phase, at_s=time.time()))
+
+        await say(self.scheduler, "requested")
+        if target == "training":
+            await say(self.gateway, "drained")
+            await say(self.cell, "unloaded")
+            await self.until(lambda: self.of(RoleChanged, cell=name, change=change, phase="training"))
+        else:
+            await self.until(lambda: self.of(RoleChanged, cell=name, change=change, phase="released"))
+            await say(self.cell, "loaded")
+            await say(self.gateway, "serving")
+
+    async def extend(self, step: int, index: int, micros: list[MicroStep]) -> None:
+        for micro in micros:
+            await self.trajproc.publish(micro)
+        await self.trajproc.publish(
+            BatchExtended(
+                step=step,
+                group_id=f"g{index:06d}",
+                sample_ids=samples_of(micros),
+                micro_ids=[micro.micro_id for micro in micros],
+                turns=1,
+                turns_total=1,
+                at_s=time.time(),
+            )  # fmt: skip
+        )
+
+    async def close(self, step: int, micros: list[MicroStep], samples: list[str] | None = None) -> None:
+        samples = samples_of(micros) if samples is None else samples
+        await self.trajproc.publish(
+            BatchClosed(
+                step=step,
+                cause="turns",
+                turns=1,
+                turns_target=1,
+                groups=[],
+                sample_ids=samples,
+                micro_ids=[micro.micro_id for micro in micros],
+                divisor=len(samples),
+                truncated_share=0.0,
+                failed_share={},
+                no_gradient=not micros,
+                staleness_mean=0.0,
+                staleness_max=0,
+                at_s=time.time(),
+            )  # fmt: skip
+        )
+
+
+def token_array(row: Row) -> np.ndarray:
+    return array(row.tokens, "int32")
