@@ -40,9 +40,10 @@ class BatchClosed(msgspec.Struct, frozen=True, kw_only=True, tag="batch.closed")
     turns_target: int
     groups: list[str]
     sample_ids: list[str]
+    """Samples that the batch's micro-steps train; those of groups without gradient are dropped and stand in the divisor only."""
     micro_ids: list[str]
     divisor: int
-    """Executions in the batch: the mean over executions divides by this (B7)."""
+    """Executions in the batch: the mean over executions divides by this (B7); at least 1."""
     truncated_share: float
     failed_share: dict[str, float]
     """Task type → share of failed samples kept (C10)."""

@@ -86,9 +86,13 @@ def take(group: Group, batch: Batch, config: TrajprocConfig) -> Taken:
 
 
 def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
-    """The batch's last word. An empty batch has divisor 1, so that whoever divides by it gets its zero gradient back."""
+    """The batch's last word. An empty batch has divisor 1, so that whoever divides by it gets its zero gradient back.
+
+    The divisor counts executions without gradient too; `sample_ids` are those that are trained, since the others were dropped.
+    """
     parts = list(batch.taken.values())
-    sample_ids = [name for part in parts for name in part.sample_ids]
+    executions = sum(len(part.sample_ids) for part in parts)
+    sample_ids = [name for part in parts for name in part.sample_ids if name not in part.dropped]
     micro_ids = [name for part in parts for name in part.micro_ids or []]
     failed_share = {}
     for task_type in sorted({part.task_type for part in parts}):
@@ -104,8 +108,8 @@ def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
         groups=[part.group_id for part in parts],
         sample_ids=sample_ids,
         micro_ids=micro_ids,
-        divisor=max(1, len(sample_ids)),
-        truncated_share=sum(part.truncated for part in parts) / max(1, len(sample_ids)),
+        divisor=max(1, executions),
+        truncated_share=sum(part.truncated for part in parts) / max(1, executions),
         failed_share=failed_share,
         no_gradient=not micro_ids,
         staleness_mean=mean,

@@ -24,14 +24,13 @@ from services.trajproc.core.state import Batch, Group, Verdict, sample_of
 
 FOLDED = (
     r.RunStarted, r.GroupSubmitted, r.GroupDispatched, r.ExecutionLeased, r.ExecutionEnded, r.CallRecorded, r.StepOpened,
-    r.StepUpdated, r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.AlarmRaised,
+    r.StepUpdated, r.WaterlevelChanged, r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.AlarmRaised,
 )  # fmt: skip
 """Facts that the processor follows: others' to decide by, its own to know what was said."""
 
-STARVED_S = 10.0
-"""A batch that nothing more can reach before the next publish closes after this long: nothing dispatched is unfinished and the boundary
-has dispatched already. The delay only has to outlast the scheduler's publishing of one boundary."""
-
+STARVED_S = 5.0
+"""A batch that nothing more can reach before the next publish closes after this long: nothing dispatched is unfinished, and the scheduler
+has spoken of the boundary (so it knows of it, and has had this long to dispatch)."""
 
 NO_NEWS = object()
 """What a handler answers when nothing that decisions depend on has changed (most call records)."""
@@ -66,7 +65,8 @@ class Processor:
         self.no_gradient_batches = 0
         self.no_gradient_streak = 0
         self._dispatches = 0
-        self._dispatched_version = -1
+        self._boundary_version = -1
+        """Newest boundary that the scheduler has spoken of."""
         self._burst = (-1, 0)
         """Newest burst, and the step it began with."""
         self._moved_at_s = 0.0
@@ -76,7 +76,7 @@ class Processor:
             r.ExecutionLeased: self._leased, r.ExecutionEnded: self._ended, r.CallRecorded: self._called,
             r.StepOpened: self._opened, r.StepUpdated: self._updated, r.SampleReady: self._ready,
             r.SampleDropped: self._was_dropped, r.BatchExtended: self._extended, r.BatchClosed: self._closed,
-            r.AlarmRaised: self._alarmed,
+            r.AlarmRaised: self._alarmed, r.WaterlevelChanged: self._waterlevel,
         }  # fmt: skip
 
     # ---- what the shell calls
@@ -97,7 +97,7 @@ class Processor:
             self._close("turns" if batch.turns >= self.config.turns_per_step else "wait")
         elif is_idle and now_s - max(batch.opened_at_s, self._moved_at_s) >= self.config.wait_s:
             self._close("wait")
-        elif is_idle and self._dispatched_version >= self._burst[1] and now_s - self._moved_at_s >= STARVED_S:
+        elif is_idle and self._boundary_version >= self._burst[1] and now_s - self._moved_at_s >= STARVED_S:
             self._close("exhausted")
 
     def records(self, intent: Intent, now_s: float) -> Iterator[Any]:
@@ -157,7 +157,7 @@ class Processor:
         if fact.attempt_base > 0 and not self._fence(group, fact.attempt_base):
             return
         self._moved_at_s = max(self._moved_at_s, fact.at_s)
-        self._dispatched_version = max(self._dispatched_version, fact.policy_version)
+        self._boundary_version = max(self._boundary_version, fact.policy_version)
         self._dispatches += 1
         self.has_work = True
         group.is_dispatched, group.order, group.attempt_base = True, self._dispatches, fact.attempt_base
@@ -220,6 +220,10 @@ class Processor:
 
     def _updated(self, fact: r.StepUpdated) -> None:
         self.step = max(self.step, fact.version)
+
+    def _waterlevel(self, fact: r.WaterlevelChanged) -> object:
+        self._boundary_version = max(self._boundary_version, fact.policy_version)
+        return NO_NEWS
 
     # ---- its own facts: they confirm
 

@@ -116,6 +116,19 @@ def opened(step: int, burst: int | None = None, at_s: float = 5.0) -> r.StepOpen
     return r.StepOpened(step=step, burst=step if burst is None else burst, at_s=at_s)
 
 
+def waterlevel(version: int) -> r.WaterlevelChanged:
+    return r.WaterlevelChanged(
+        waterlevel=0,
+        dispatched=2,
+        finished=2,
+        capacity=8,
+        outstanding_groups=0,
+        policy_version=version,
+        burst=version,
+        at_s=30.0,
+    )
+
+
 def started(steps: int = 10) -> r.RunStarted:
     return r.RunStarted(steps=steps, fingerprint="f", at_s=0.0)
 

@@ -19,6 +19,7 @@ from tests.unit.trajproc.builders import (
     opened,
     started,
     submitted,
+    waterlevel,
 )
 
 A, B, C = "g000001", "g000002", "g000003"
@@ -76,6 +77,7 @@ def test_a_group_without_gradient_is_consumed_whole():
     live = Live(config(turns_per_step=4)).see(opened(0), *group(A, [1.0, 1.0]), *group(B, [1.0, 0.0]))
     closed = live.batch()
     assert closed.groups == [A, B] and closed.divisor == 4 and closed.turns == 4
+    assert closed.sample_ids == names(B, 2), "those that are trained: the others are dropped, and no sample is both"
     assert {micro.group_id for micro in live.queue} == {B} and not closed.no_gradient
     assert live.drops() == dict.fromkeys(names(A, 2), "no_gradient")
     assert closed.failed_share == {"repair": 0.5}, "of the samples kept, two, one failed"
@@ -162,7 +164,9 @@ def test_a_queued_group_keeps_the_batch_open_until_the_boundary_has_nothing_more
     live.tick(10.0 + STARVED_S)
     assert live.batch().cause == "exhausted"
     live.see(opened(1, at_s=30.0)).tick(30.0 + 10 * STARVED_S)
-    assert len(live.all(r.BatchClosed)) == 1, "the boundary of burst 1 has not dispatched yet"
+    assert len(live.all(r.BatchClosed)) == 1, "the scheduler has not spoken of the boundary of burst 1 yet"
+    live.see(waterlevel(1)).tick(30.0 + STARVED_S)
+    assert live.batch().step == 1, "it has, and sends nothing"
 
 
 def test_the_failure_quota_keeps_a_share_by_task_type_and_the_baseline_of_all():

@@ -135,17 +135,21 @@ def check_whole(world: World, settings_) -> None:
     for micro in world.queue:
         assert pieces.setdefault(micro.micro_id, micro.rows) == micro.rows, "a repeat has the same content"
     batches = [fact for fact in world.facts if isinstance(fact, r.BatchClosed)]
+    drops = [fact.sample_id for fact in world.facts if isinstance(fact, r.SampleDropped)]
     consumed: list[str] = []
     for closed in batches:
         check_promises(closed, settings_)
         parts = [fact for fact in extended if fact.step == closed.step]
         assert [part.group_id for part in parts] == closed.groups
         assert sum(part.turns for part in parts) == closed.turns == (parts[-1].turns_total if parts else 0)
-        assert [name for part in parts for name in part.sample_ids] == closed.sample_ids
+        counted = [name for part in parts for name in part.sample_ids]
+        assert closed.sample_ids == [name for name in counted if name not in drops]
+        assert closed.divisor == max(1, len(counted))
         consumed += closed.groups
     assert len(consumed) == len(set(consumed)), "a group is in one batch"
     trained = {row.sample_id for rows in pieces.values() for row in rows}
-    drops = [fact.sample_id for fact in world.facts if isinstance(fact, r.SampleDropped)]
+    if world.live.processor.batch is None or not world.live.processor.batch.taken:
+        assert trained == {name for closed in batches for name in closed.sample_ids}
     assert not trained & set(drops), "a sample is trained or dropped, never both"
     ready = {fact.sample_id for fact in world.facts if isinstance(fact, r.SampleReady)}
     waiting = {verdict.sample_id for group in world.live.processor.groups.values() for verdict in group.undropped}
