@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
@@ -12,6 +13,8 @@ from gyre.records import Limits, TaskSpec, encode
 GROUP_SIZE_MAX = 1024
 PAYLOAD_BYTES_MAX = 256 * 1024
 """A payload travels with each of the group's N task messages; a message may have 1 MiB."""
+_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""No part of a subject, so it may have dots: `repair.operator`."""
 PURPOSES = ("train", "evaluation")
 
 
@@ -42,7 +45,10 @@ def _rules(task: pb.Task) -> list[tuple[bool, str]]:
     limits = task.limits
     return [
         (bool(task.task_id) and len(task.task_id) <= 256, "task_id must have 1 to 256 characters"),
-        (is_token(task.task_type), _token_text("task_type", task.task_type)),
+        (
+            _TYPE.fullmatch(task.task_type) is not None,
+            f"task_type is 1 to 128 letters, digits, ., - and _, not {task.task_type[:80]!r}",
+        ),
         (is_token(task.environment), _token_text("environment", task.environment)),
         (not task.tenant or is_token(task.tenant), _token_text("tenant", task.tenant)),
         (task.purpose in ("", *PURPOSES), f"purpose is `train` or `evaluation`, not {task.purpose[:40]!r}"),
