@@ -76,8 +76,7 @@ async def _lines(driver) -> None:
 async def _panel(driver, console) -> None:
     from rich.live import Live
 
-    while not driver.progress.facts:
-        await asyncio.sleep(0.2)
+    await driver.begun.wait()
     with (
         Live(console=console, auto_refresh=False, transient=False) as live,
         contextlib.suppress(asyncio.CancelledError),

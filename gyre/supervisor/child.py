@@ -79,8 +79,8 @@ class Child:
             os.killpg(self.process.pid, number)
 
 
-def last_words(log: Path) -> str:
-    """The last line with text in it: services print their error there."""
+def last_words(log: Path, otherwise: str = "it said nothing") -> str:
+    """The last line with text in it: services print their error there. A progress bar's older states do not count."""
     try:
         with log.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -88,4 +88,4 @@ def last_words(log: Path) -> str:
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1][:1000] if lines else "it said nothing"
+    return lines[-1][:1000] if lines else otherwise

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from gyre.config import Config, EnvironmentConfig
 
 ENVIRONMENT_GRACE_S = 15.0
+CORE = "trainer-0"
 GRACE_S = 10.0
 """Between SIGTERM and SIGKILL: a trainer may be writing a checkpoint."""
 
@@ -35,7 +36,9 @@ def stages(config: Config, run: str, python: str, rollout_address: str, environm
 
     def service(name: str, module: str, threads: int = 1, *arguments: str) -> Process:
         command = [python, "-m", f"services.{module}", "--run", run, *arguments]
-        return Process(name, command, name, thread_variables(threads))
+        # A satellite's trainer is a client of the core and serves nothing itself.
+        endpoint = "" if name.startswith("trainer-") and name != CORE else name
+        return Process(name, command, endpoint, thread_variables(threads))
 
     return [
         [service("ledger", "ledger")],

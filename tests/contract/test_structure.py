@@ -19,11 +19,9 @@ FORBIDDEN_IN_CORES = {
     "time",
     "random",
     "torch",
-    "threading",
     "socket",
     "subprocess",
     "aiohttp",
-    "sqlalchemy",
 }
 CLOCK_CALLS = {"now", "utcnow", "today"}
 

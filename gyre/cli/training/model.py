@@ -5,6 +5,7 @@ demonstrations ──▶ .jsonl ┴─▶ warm start ──▶ model/        all
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from gyre.run_folder import RunFolder
 from gyre.supervisor.child import die_with_parent, last_words
 from gyre.supervisor.plan import thread_variables
 
+SAY_EVERY_S = 5.0
 WARMSTART_THREADS = max(1, min(8, os.cpu_count() or 1))
 
 
@@ -94,12 +96,14 @@ async def _run(name: str, words: list[str], folder: RunFolder, say: Callable[[st
             )  # fmt: skip
         except OSError as error:
             raise ConfigError(f"the command for {name} cannot be started: {error}") from error
+    said = ""
     try:
         while process.returncode is None:
-            waiting = asyncio.ensure_future(process.wait())
-            await asyncio.wait([waiting], timeout=5)
-            if process.returncode is None:
-                say(f"{name}: {last_words(log)}" if log.stat().st_size else name)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), SAY_EVERY_S)
+            if process.returncode is None and (words := last_words(log, "")) != said:
+                say(f"{name}: {words}")
+                said = words
     finally:
         if process.returncode is None:
             process.kill()
