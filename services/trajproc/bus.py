@@ -32,7 +32,8 @@ class Facts:
         if past == 0:
             yield None, True
         async for fact, delivery in self._bus.follow(FOLDED):
-            yield fact, delivery.sequence >= past
+            # `pending` too: the newest fact of the past may be one that nobody can read.
+            yield fact, delivery.sequence >= past or delivery.pending == 0
 
 
 async def publish(bus: Bus, blobs: BlobStore, record: Any) -> None:

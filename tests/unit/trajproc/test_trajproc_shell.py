@@ -1,0 +1,71 @@
+"""The shell and the tidiness of the core."""
+
+import ast
+from pathlib import Path
+
+from gyre import records as r
+from gyre.bus import BlobStore
+from gyre.clock import ManualClock
+from services.trajproc import app as shell
+from services.trajproc.core.fold import Processor
+from services.trajproc.rpc import state_of
+from tests.unit.trajproc.builders import PAYLOAD, config, dispatched, execution, opened, started
+
+CORE = Path(shell.__file__).parent / "core"
+FORBIDDEN = {"grpc", "nats", "asyncio", "time", "random", "torch", "datetime", "os"}
+
+
+class FakeBus:
+    def __init__(self) -> None:
+        self.published: list = []
+
+    async def publish(self, record) -> None:
+        self.published.append(record)
+
+
+async def test_each_sample_has_a_span_for_its_building_and_its_wait_under_its_executions_trace(tmp_path, monkeypatch):
+    """E: `trajectory.build` and `trajectory.wait_for_batch`, children of the ending's traceparent; ready at 100 s, taken at 130 s."""
+    spans: list[tuple] = []
+    monkeypatch.setattr(
+        shell,
+        "emit_span",
+        lambda name, start_s, end_s, parent, **more: spans.append((name, end_s - start_s, parent, more)),
+    )
+    parent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    bus, clock = FakeBus(), ManualClock(100.0)
+    app = shell.App(Processor(config(), PAYLOAD), bus, BlobStore(tmp_path), clock)
+    story = [*execution("g000001", 0, 1.0, traceparent=parent), *execution("g000001", 1, 0.0, traceparent=parent)]
+    for fact in [dispatched("g000001", 2, 3), *story]:
+        app.processor.fold(fact)
+    await app._act()
+    clock.advance(30.0)
+    app.processor.fold(opened(5))
+    await app._act()
+    assert [(name, lasted) for name, lasted, _, _ in spans] == [("trajectory.build", 0.0)] * 2 + [
+        ("trajectory.wait_for_batch", 30.0)
+    ] * 2
+    assert {parent for _, _, parent, _ in spans} == {parent}
+    assert spans[-1][3]["gyre_policy_age_steps"] == 2
+    assert isinstance(bus.published[-1], r.BatchClosed)
+
+
+def test_the_state_of_the_pool_is_what_was_folded():
+    """C9: ready, unfinished, the oldest one's age, drops by reason."""
+    processor = Processor(config(), PAYLOAD)
+    for fact in [
+        started(), dispatched("g000001", 2, 1), *execution("g000001", 0), *execution("g000001", 1, 0.0), dispatched("g000002", 2, 2),
+        r.StepUpdated(step=3, version=4, burst=3, sample_ids=[], micro_cells={}, metrics={}, opened_at_s=0.0, at_s=20.0),
+    ]:  # fmt: skip
+        processor.fold(fact)
+    state = state_of(processor)
+    assert (state.step, state.batch_open, state.ready_groups, state.unfinished_groups) == (4, False, 1, 1)
+    assert (state.oldest_ready_age_steps, state.turns_target, dict(state.dropped)) == (3, 2, {})
+
+
+def test_the_core_reads_no_clock_and_opens_no_connection():
+    """Style: time and randomness are passed in."""
+    for path in CORE.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & FORBIDDEN, f"{path.name} imports {names}"
