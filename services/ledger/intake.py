@@ -56,12 +56,16 @@ class Intake:
 
     async def _store(self, batch: list[Delivery]) -> None:
         stored = await self._writer.write_facts([(delivery.record, delivery.sequence) for delivery in batch])
-        for index, reason in stored.refused:
-            delivery = batch[index]
-            log.error("%s cannot be stored: %s", delivery.subject, reason)
-            await self._bus.dead_letter(delivery.subject, encode(delivery.record), reason)
-        for delivery in batch:
-            await delivery.ack()
+        refused = dict(stored.refused)
+        for index, delivery in enumerate(batch):
+            try:
+                if index in refused:
+                    log.error("%s cannot be stored: %s", delivery.subject, refused[index])
+                    await self._bus.dead_letter(delivery.subject, encode(delivery.record), refused[index])
+                await delivery.ack()
+            except Exception as error:
+                # The bus is away: the fact comes again and changes nothing.
+                log.info("%s was not acknowledged: %r", delivery.subject, error)
 
 
 async def raise_alarm(bus: Bus, clock: Clock, kind: str, message: str) -> None:

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 from gyre.errors import Overloaded, Unavailable
 from gyre.rpc import abort_with
-from services.ledger.core.rows import text, to_json
+from services.ledger.core.rows import INT64_MAX, text, to_json
 from services.ledger.storage import Writer
 
 FULL_NAME = "opentelemetry.proto.collector.trace.v1.TraceService"
@@ -55,7 +55,7 @@ def _span(span: Any) -> dict[str, Any]:
     return {
         "trace_id": _hex(span.trace_id, "trace"), "span_id": _hex(span.span_id, "span"), "parent_id": span.parent_span_id.hex(),
         "name": text(span.name), "kind": span.kind,
-        "start_ns": span.start_time_unix_nano, "end_ns": span.end_time_unix_nano,
+        "start_ns": min(span.start_time_unix_nano, INT64_MAX), "end_ns": min(span.end_time_unix_nano, INT64_MAX),
         "attributes_json": to_json(_attributes(span.attributes)),
         "links_json": to_json([[link.trace_id.hex(), link.span_id.hex()] for link in span.links]),
         "links_dropped": span.dropped_links_count,

@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 
 from gyre import records as r
-from gyre.bus.subjects import natural_key
 from gyre.ids import sample_id
 
 Row = tuple[str, dict[str, Any]]
@@ -180,7 +179,7 @@ def _whole(table: str) -> Callable[[Any], Iterable[Row]]:
 
 def _alarm(fact: r.AlarmRaised) -> Iterable[Row]:
     yield "alarms", {
-        "key": natural_key(fact), **_fields(fact, "service", "kind", "at_s"),
+        "key": f"{fact.service}.{fact.kind}.{fact.at_s:.6f}", **_fields(fact, "service", "kind", "at_s"),
         "message": text(fact.message), "values_json": to_json(fact.values),
     }  # fmt: skip
 

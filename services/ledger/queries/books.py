@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 from gyre.config import Config
 from gyre.records import CELL_PHASES
-from services.ledger.queries.sql import CONSUMED, GROUP_VERSION, LAST_ENDING, number, one, rows
+from services.ledger.queries.sql import CONSUMED, FATES, GROUP_VERSION, LAST_ENDING, number, one, rows
 
 TURNS = """
 SELECT purpose, count(*) AS turns, sum(output_tokens) AS tokens_sampled FROM calls WHERE run = :run GROUP BY purpose
@@ -35,13 +35,15 @@ SELECT purpose, sum(occupancy_s) AS occupancy_s, sum(external_calls) AS external
 FROM attempts WHERE run = :run AND ended_at_s IS NOT NULL GROUP BY purpose
 """
 
-STATES = """
-SELECT e.execution_id,
-       (SELECT count(*) FROM samples s JOIN step_samples t ON t.run = s.run AND t.sample_id = s.sample_id
-        WHERE s.run = e.run AND s.execution_id = e.execution_id) AS trained,
-       (SELECT max(d.reason) FROM drops d
-        WHERE d.run = e.run AND d.execution_id = e.execution_id AND d.reason <> 'duplicate') AS dropped
-FROM executions e WHERE e.run = :run AND e.purpose = 'train'
+STATES = f"""
+SELECT count(*) AS dispatched, count(CASE WHEN trained > 0 THEN 1 END) AS trained, count(dropped) AS dropped,
+       count(CASE WHEN trained = 0 AND dropped IS NULL THEN 1 END) AS in_flight
+FROM ({FATES}) f WHERE run = :run AND purpose = 'train'
+"""
+
+REASONS = f"""
+SELECT dropped AS reason, count(*) AS executions FROM ({FATES}) f
+WHERE run = :run AND purpose = 'train' AND dropped IS NOT NULL GROUP BY dropped ORDER BY dropped
 """
 
 EVALUATION_COUNTS = f"""
@@ -87,14 +89,18 @@ GROUP BY policy_version ORDER BY policy_version
 """
 
 REWARDS = f"""
-SELECT c.step, avg(s.reward) AS reward, avg(CASE WHEN x.outcome >= 1 THEN 1.0 WHEN x.outcome IS NOT NULL THEN 0.0 END) AS success,
+WITH consumed AS MATERIALIZED (SELECT * FROM ({CONSUMED}) c WHERE run = :run),
+     ended AS MATERIALIZED (SELECT * FROM ({LAST_ENDING}) e WHERE run = :run)
+SELECT c.step, avg(s.reward) AS reward,
+       avg(CASE WHEN x.outcome >= 1 THEN 1.0 WHEN x.outcome IS NOT NULL THEN 0.0 END) AS success,
        count(s.sample_id) AS samples, avg(x.turns) AS turns_mean,
        avg(CASE WHEN x.ending = 'timed_out' THEN 1.0 ELSE 0.0 END) AS truncated_share
-FROM ({CONSUMED}) c
-JOIN ({LAST_ENDING}) x ON x.run = c.run AND x.group_id = c.group_id
+FROM consumed c
+JOIN ended x ON x.group_id = c.group_id
 LEFT JOIN samples s ON s.run = x.run AND s.sample_id = x.sample_id
-WHERE c.run = :run GROUP BY c.step ORDER BY c.step
+GROUP BY c.step ORDER BY c.step
 """
+"""Over every execution of the groups that a step used up; materialised, or SQLite joins them row by row."""
 
 ALARMS = "SELECT kind, count(*) AS n FROM alarms WHERE run = :run GROUP BY kind ORDER BY kind"
 
@@ -141,17 +147,10 @@ def _three_books(connection: sa.Connection, run: str) -> dict[str, Any]:
 
 def executions(connection: sa.Connection, run: str) -> dict[str, Any]:
     """Where each dispatched training execution is. One that is both trained and dropped counts as both; `audit` says so."""
-    states = rows(connection, STATES, run=run)
-    reasons: dict[str, int] = defaultdict(int)
-    for row in states:
-        if row["dropped"] is not None:
-            reasons[row["dropped"]] += 1
+    reasons = rows(connection, REASONS, run=run)
     return {
-        "dispatched": len(states),
-        "trained": sum(row["trained"] > 0 for row in states),
-        "dropped": sum(reasons.values()),
-        "in_flight": sum(row["trained"] == 0 and row["dropped"] is None for row in states),
-        "dropped_by_reason": dict(sorted(reasons.items())),
+        **one(connection, STATES, run=run),
+        "dropped_by_reason": {row["reason"]: row["executions"] for row in reasons},
         "evaluation": one(connection, EVALUATION_COUNTS, run=run),
     }
 

@@ -1,5 +1,7 @@
 """The audit's SQL: for each criterion a query for the rows that break it, and one for the figure."""
 
+from services.ledger.queries.sql import FATES
+
 SHARE_TOLERANCE = 1e-6
 """Shares are ratios of small counts; anything below this is rounding."""
 OCCUPANCY_TOLERANCE_S, OCCUPANCY_TOLERANCE_SHARE = 1.0, 0.05
@@ -117,27 +119,24 @@ FROM calls c LEFT JOIN attempts a ON a.run = c.run AND a.sample_id = c.sample_id
 WHERE c.run = :run
 """
 
-STATES = """
-SELECT execution_id, CASE WHEN trained > 0 AND dropped > 0 THEN 'trained and dropped'
-                          WHEN dispatched = 0 THEN 'never dispatched'
-                          WHEN trained > 0 AND evaluations > 0 THEN 'evaluation trained'
-                          ELSE 'lost by its step' END AS state
-FROM (
-    SELECT x.execution_id,
-           (SELECT count(*) FROM executions e WHERE e.run = :run AND e.execution_id = x.execution_id) AS dispatched,
-           (SELECT count(*) FROM executions e
-            WHERE e.run = :run AND e.execution_id = x.execution_id AND e.purpose = 'evaluation') AS evaluations,
-           (SELECT count(*) FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
-            WHERE t.run = :run AND s.execution_id = x.execution_id) AS trained,
-           (SELECT count(*) FROM drops d
-            WHERE d.run = :run AND d.execution_id = x.execution_id AND d.reason <> 'duplicate') AS dropped,
-           (SELECT count(*) FROM samples s JOIN batch_samples b ON b.run = s.run AND b.sample_id = s.sample_id
-            JOIN steps u ON u.run = b.run AND u.step = b.step AND u.updated_at_s IS NOT NULL
-            WHERE s.run = :run AND s.execution_id = x.execution_id) AS consumed
-    FROM (SELECT execution_id FROM samples WHERE run = :run UNION SELECT execution_id FROM drops WHERE run = :run) x
-) counted
-WHERE (trained > 0 AND dropped > 0) OR dispatched = 0 OR (trained > 0 AND evaluations > 0)
-   OR (consumed > 0 AND trained = 0 AND dropped = 0)
+STATES = f"""
+SELECT f.execution_id, CASE WHEN trained > 0 AND dropped IS NOT NULL THEN 'trained and dropped'
+                            WHEN trained > 0 AND purpose = 'evaluation' THEN 'evaluation trained'
+                            ELSE 'lost by its step' END AS state
+FROM ({FATES}) f
+LEFT JOIN (SELECT s.run, s.execution_id, count(*) AS batches
+           FROM batch_samples b
+           JOIN samples s ON s.run = b.run AND s.sample_id = b.sample_id
+           JOIN steps u ON u.run = b.run AND u.step = b.step AND u.updated_at_s IS NOT NULL
+           GROUP BY s.run, s.execution_id) c ON c.run = f.run AND c.execution_id = f.execution_id
+WHERE f.run = :run
+  AND ((trained > 0 AND dropped IS NOT NULL) OR (trained > 0 AND purpose = 'evaluation')
+       OR (c.batches > 0 AND trained = 0 AND dropped IS NULL))
+UNION ALL
+SELECT x.execution_id, 'never dispatched'
+FROM (SELECT run, execution_id FROM samples UNION SELECT run, execution_id FROM drops) x
+LEFT JOIN executions e ON e.run = x.run AND e.execution_id = x.execution_id
+WHERE x.run = :run AND e.execution_id IS NULL
 """
 """In two states, or in none: consumed by a batch whose step is done, yet neither trained nor dropped."""
 

@@ -25,11 +25,22 @@ SELECT run, group_id, min(policy_version) AS policy_version FROM dispatches GROU
 """
 """v_d of each group: its first dispatch; age is never started over."""
 
+FATES = """
+SELECT e.run, e.execution_id, e.purpose, COALESCE(t.trained, 0) AS trained, d.reason AS dropped
+FROM executions e
+LEFT JOIN (SELECT s.run, s.execution_id, count(*) AS trained
+           FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
+           GROUP BY s.run, s.execution_id) t ON t.run = e.run AND t.execution_id = e.execution_id
+LEFT JOIN (SELECT run, execution_id, max(reason) AS reason FROM drops WHERE reason <> 'duplicate'
+           GROUP BY run, execution_id) d ON d.run = e.run AND d.execution_id = e.execution_id
+"""
+"""Each dispatched execution: how often it was trained, and why it was dropped (NULL: it was not)."""
+
 LAST_ENDING = """
 SELECT a.* FROM attempts a
-WHERE a.ended_at_s IS NOT NULL AND a.attempt =
-    (SELECT max(b.attempt) FROM attempts b
-     WHERE b.run = a.run AND b.execution_id = a.execution_id AND b.ended_at_s IS NOT NULL)
+JOIN (SELECT run, execution_id, max(attempt) AS attempt FROM attempts WHERE ended_at_s IS NOT NULL
+      GROUP BY run, execution_id) last
+  ON last.run = a.run AND last.execution_id = a.execution_id AND last.attempt = a.attempt
 """
 """The attempt whose ending counts for each execution that has ended."""
 

@@ -98,7 +98,8 @@ class Writer:
                     self._jobs.put(None)
                     break
                 jobs.append(job)
-            self._store(jobs)
+            # From here on a caller that gives up can no longer cancel; one that has given up already is left out.
+            self._store([job for job in jobs if job.done.set_running_or_notify_cancel()])
 
     def _store(self, jobs: list[_Job]) -> None:
         """One transaction, however long it takes to get it in; jobs alone when one of them spoils it for the others."""
@@ -124,7 +125,7 @@ class Writer:
                     break
                 return self._store_apart(jobs)
         for job, result in zip(jobs, results, strict=True):
-            _resolve(job, result)
+            job.done.set_result(result)
 
     def _store_apart(self, jobs: list[_Job]) -> None:
         """Each job, each fact, in a transaction of its own."""
@@ -139,7 +140,7 @@ class Writer:
                 whole.new += part.done.result().new
                 whole.refused += [(index, reason) for _, reason in part.done.result().refused]
             else:
-                _resolve(job, whole)
+                job.done.set_result(whole)
 
     def _apply(self, connection: sa.Connection, job: _Job) -> Stored:
         fresh = self._unknown(connection, job.facts)
@@ -218,12 +219,6 @@ class _Statements:
         return statement.on_conflict_do_update(index_elements=keys, set_=filled)
 
 
-def _resolve(job: _Job, result: Stored) -> None:
-    if not job.done.cancelled():
-        job.done.set_result(result)
-
-
 def _fail(jobs: list[_Job], error: BaseException) -> None:
     for job in jobs:
-        if not job.done.cancelled():
-            job.done.set_exception(error)
+        job.done.set_exception(error)
