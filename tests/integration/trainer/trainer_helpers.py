@@ -11,7 +11,20 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from gyre.ids import micro_id
-from gyre.records import BatchClosed, BatchExtended, Fact, MicroStep, RoleChanged, Row, RunStarted, array, pack
+from gyre.records import (
+    BatchClosed,
+    BatchExtended,
+    Fact,
+    MicroStep,
+    RoleChanged,
+    Row,
+    RunStarted,
+    StepJoined,
+    StepOpened,
+    StepUpdated,
+    WeightsPublished,
+    pack,
+)
 from tests.support import TestRun
 
 VOCAB = 128
@@ -87,8 +100,6 @@ class Run(TestRun):
         await super().__aexit__(*error)
 
     async def _follow(self) -> None:
-        from gyre.records import StepJoined, StepOpened, StepUpdated, WeightsPublished
-
         kinds = (RoleChanged, StepOpened, StepJoined, StepUpdated, WeightsPublished, BatchExtended, BatchClosed)
         async for fact, _ in (await self.bus("operator")).follow(kinds):
             self.facts.append(fact)
@@ -98,7 +109,7 @@ class Run(TestRun):
         self.trainers[cell] = await self.start("services.trainer", "--cell", str(cell), endpoint=endpoint)
         return self.trainers[cell]
 
-    async def until(self, what: Callable[[], Any], timeout_s: float = 40.0) -> Any:
+    async def until(self, what: Callable[[], Any], timeout_s: float = 60.0) -> Any:
         end_s = time.monotonic() + timeout_s
         while time.monotonic() < end_s:
             if found := what():
@@ -107,6 +118,15 @@ class Run(TestRun):
                 assert process.returncode in (None, -9, 0), f"trainer {cell} ended with {process.returncode}"
             await asyncio.sleep(0.02)
         raise AssertionError(f"not within {timeout_s} s; last facts {self.facts[-5:]}")
+
+    async def until_no_claims(self, timeout_s: float = 10.0) -> None:
+        """Every micro-step is acknowledged."""
+        js = (await self.bus("trainer")).js
+        for _ in range(int(timeout_s / 0.1)):
+            if (await js.stream_info("GYRE_MICRO")).state.messages == 0:
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError("micro-steps are left on the queue")
 
     def of(self, kind: type, **fields: Any) -> list[Any]:
         return [
@@ -135,39 +155,33 @@ class Run(TestRun):
     async def extend(self, step: int, index: int, micros: list[MicroStep]) -> None:
         for micro in micros:
             await self.trajproc.publish(micro)
-        await self.trajproc.publish(
-            BatchExtended(
-                step=step,
-                group_id=f"g{index:06d}",
-                sample_ids=samples_of(micros),
-                micro_ids=[micro.micro_id for micro in micros],
-                turns=1,
-                turns_total=1,
-                at_s=time.time(),
-            )  # fmt: skip
+        fact = BatchExtended(
+            step=step,
+            group_id=f"g{index:06d}",
+            sample_ids=samples_of(micros),
+            micro_ids=[micro.micro_id for micro in micros],
+            turns=1,
+            turns_total=1,
+            at_s=time.time(),
         )
+        await self.trajproc.publish(fact)
 
     async def close(self, step: int, micros: list[MicroStep], samples: list[str] | None = None) -> None:
         samples = samples_of(micros) if samples is None else samples
-        await self.trajproc.publish(
-            BatchClosed(
-                step=step,
-                cause="turns",
-                turns=1,
-                turns_target=1,
-                groups=[],
-                sample_ids=samples,
-                micro_ids=[micro.micro_id for micro in micros],
-                divisor=len(samples),
-                truncated_share=0.0,
-                failed_share={},
-                no_gradient=not micros,
-                staleness_mean=0.0,
-                staleness_max=0,
-                at_s=time.time(),
-            )  # fmt: skip
+        fact = BatchClosed(
+            step=step,
+            cause="turns",
+            turns=1,
+            turns_target=1,
+            groups=[],
+            sample_ids=samples,
+            micro_ids=[micro.micro_id for micro in micros],
+            divisor=len(samples),
+            truncated_share=0.0,
+            failed_share={},
+            no_gradient=not micros,
+            staleness_mean=0.0,
+            staleness_max=0,
+            at_s=time.time(),
         )
-
-
-def token_array(row: Row) -> np.ndarray:
-    return array(row.tokens, "int32")
+        await self.trajproc.publish(fact)

@@ -1,0 +1,182 @@
+"""The way from rows to weights: log-probabilities, invariance, what moves and what does not."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gyre.config import TrainerConfig
+from gyre.errors import ConfigError, InvalidInput, InvariantBroken
+from gyre.records import MicroStep, Row, array, pack
+from services.trainer.core.plan import batches_by_length, burst_of, is_published, learning_rate
+from services.trainer.gradient import accumulate, check_row
+from services.trainer.losses.metrics import add_up
+from services.trainer.model import Policy
+from services.trainer.optimizer import Optimizer, flat_gradient
+from tests.integration.trainer.trainer_helpers import VOCAB, make_row
+
+CONFIG = TrainerConfig(lr=1e-2)
+
+
+def micro(rows: list[Row], name: str = "s000000-g000000-m0") -> MicroStep:
+    return MicroStep(micro_id=name, step=0, group_id="g000000", rows=rows, tokens=sum(r.length for r in rows), at_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def policy(model_directory) -> Policy:
+    return Policy(model_directory)
+
+
+def gradient_of(policy: Policy, cells: list[list[list[Row]]], config: TrainerConfig = CONFIG):
+    """Cells of micro-steps of rows → the sum over cells of their accumulators, and all sums seen."""
+    total_P, seen = torch.zeros_like(flat_gradient(policy.parameters)), []
+    for micros in cells:
+        policy.model.zero_grad(set_to_none=True)
+        for rows in micros:
+            seen += [sample.sums for sample in accumulate(policy, micro(rows), config).values()]
+        total_P += flat_gradient(policy.parameters)
+    policy.model.zero_grad(set_to_none=True)
+    return total_P, add_up(seen)
+
+
+def test_log_probabilities_are_those_of_one_plain_forward(policy):
+    """B1, C8. Padding, selection of targets and temperature change nothing but where they should."""
+    rows = [make_row("a", 1, 20), make_row("b", 2, 11)]
+    ids_BT, mask_BT = torch.zeros(2, 20, dtype=torch.long), torch.zeros(2, 20, dtype=torch.bool)
+    expected = []
+    for index, row in enumerate(rows):
+        ids, mask = (
+            torch.tensor(array(row.tokens, "int32").copy()).long(),
+            torch.tensor(array(row.targets, "uint8") > 0),
+        )
+        ids_BT[index, : row.length], mask_BT[index, : row.length] = ids, mask
+        logits = policy.model(ids[None]).logits[0, :-1] / (1.0, 0.7)[index]
+        logp = logits.log_softmax(-1)[torch.arange(row.length - 1), ids[1:]]
+        expected.append(logp[mask[1:]])
+    found_N = policy.target_logprobs(ids_BT, mask_BT, torch.tensor([1.0, 0.7]))
+    torch.testing.assert_close(found_N, torch.cat(expected), atol=1e-5, rtol=1e-5)
+    policy._plain_output = False
+    try:
+        slow_N = policy.target_logprobs(ids_BT, mask_BT, torch.tensor([1.0, 0.7]))
+    finally:
+        policy._plain_output = True
+    torch.testing.assert_close(slow_N, found_N, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["cispo", "grpo", "gspo"])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@given(data=st.data())
+def test_the_gradient_does_not_depend_on_how_rows_are_spread(policy, objective, data):
+    """B7, A8. Any split into micro-steps and cells, in any order: the same sum to floating-point noise."""
+    config = TrainerConfig(objective=objective, clip_low=0.2, clip_high=0.2)
+    rows = [make_row(f"g000000-e{index // 2}-a1", index, 8 + 5 * index, path=index % 2) for index in range(5)]
+    whole_P, seen = gradient_of(policy, [[rows]], config)
+    order = data.draw(st.permutations(rows))
+    places = data.draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=5, max_size=5))
+    cells: dict[int, dict[int, list[Row]]] = {}
+    for row, (cell, piece) in zip(order, places, strict=True):
+        cells.setdefault(cell, {}).setdefault(piece, []).append(row)
+    spread_P, seen_too = gradient_of(policy, [list(pieces.values()) for pieces in cells.values()], config)
+    assert (whole_P - spread_P).norm() < 1e-5 * whole_P.norm()
+    assert seen_too == pytest.approx(seen, rel=1e-4, abs=1e-5)
+
+
+def with_advantage(row: Row, advantage: float) -> Row:
+    targets = array(row.targets, "uint8")
+    return msgspec.structs.replace(row, advantages=pack(targets * advantage, "float32"))
+
+
+def test_without_advantage_nothing_moves_and_with_it_something_does(model_directory):
+    """B7. The gradient path: exactly zero in, exactly zero out; else every kind of weight gets a gradient."""
+    policy = Policy(model_directory)
+    accumulate(policy, micro([with_advantage(make_row("a", 1), 0.0)]), CONFIG)
+    assert not flat_gradient(policy.parameters).any()
+    accumulate(policy, micro([with_advantage(make_row("a", 1), 1.0)]), CONFIG)
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in policy.parameters)
+
+
+@pytest.mark.parametrize("objective", ["cispo", "grpo", "gspo"])
+def test_a_rewarded_token_becomes_likelier(model_directory, objective):
+    """D1. A bandit: after the prompt 1 2 3, token 7 pays +1 and token 9 pays −1; a few on-policy steps tell them apart."""
+    policy = Policy(model_directory)
+    optimizer = Optimizer(policy.parameters, CONFIG)
+
+    def logprob(token: int) -> float:
+        ids = torch.tensor([[1, 2, 3, token]])
+        mask = torch.tensor([[False, False, False, True]])
+        with torch.no_grad():
+            return policy.target_logprobs(ids, mask, torch.ones(1)).item()
+
+    def row(token: int, advantage: float) -> Row:
+        return Row(
+            sample_id=f"x{token}", path=0, tokens=pack([1, 2, 3, token], "int32"), targets=pack([0, 0, 0, 1], "uint8"),
+            logprobs=pack([0, 0, 0, logprob(token)], "float32"), versions=pack([-1, -1, -1, 0], "int32"),
+            advantages=pack([0, 0, 0, advantage], "float32"), weights=pack([0, 0, 0, 1.0], "float32"),
+        )  # fmt: skip
+
+    good, bad = logprob(7), logprob(9)
+    for step in range(5):
+        accumulate(policy, micro([row(7, 1.0), row(9, -1.0)]), TrainerConfig(objective=objective, lr=1e-2))
+        optimizer.step(flat_gradient(policy.parameters), 2, step)
+    assert logprob(7) > good + 0.5 and logprob(9) < bad - 0.5
+
+
+def test_the_divisor_is_applied_before_the_clip(model_directory):
+    """B7. A gradient of norm 10 over 100 executions has norm .1 and is not clipped; AdamW sees g/100."""
+    policy = Policy(model_directory)
+    optimizer = Optimizer(policy.parameters, CONFIG)
+    gradient_P = torch.ones_like(flat_gradient(policy.parameters))
+    gradient_P *= 10 / gradient_P.norm()
+    assert optimizer.step(gradient_P, 100, 0)["grad_norm"] == pytest.approx(0.1, rel=1e-4)
+
+
+def test_a_gradient_that_is_not_finite_is_never_applied(model_directory):
+    """A2. Such weights would be published."""
+    policy = Policy(model_directory)
+    before = {name: tensor.clone() for name, tensor in policy.tensors().items()}
+    with pytest.raises(InvariantBroken):
+        Optimizer(policy.parameters, CONFIG).step(torch.full_like(flat_gradient(policy.parameters), float("nan")), 1, 0)
+    assert all(torch.equal(before[name], tensor) for name, tensor in policy.tensors().items())
+
+
+def test_rows_that_contradict_themselves_are_refused():
+    """B1, B6."""
+    row = make_row("a", 1, 10)
+    check_row(row, VOCAB)
+    first = array(row.targets, "uint8").copy()
+    first[0] = 1
+    wrong = {
+        "targets": pack(first, "uint8"),
+        "tokens": pack(np.full(10, VOCAB), "int32"),
+        "logprobs": pack(np.full(10, np.nan), "float32"),
+        "weights": pack(np.zeros(9), "float32"),
+        "temperature": 0.0,
+    }
+    for name, value in wrong.items():
+        with pytest.raises(InvalidInput):
+            check_row(msgspec.structs.replace(row, **{name: value}), VOCAB)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_model_directory_without_its_parts_is_named(model_directory, tmp_path, missing):
+    """A2. The message says which part is missing."""
+    for path in model_directory.iterdir():
+        if path.name != missing:
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(ConfigError, match=r"has no (a configuration|weights|a tokenizer)"):
+        Policy(tmp_path)
+
+
+def test_padded_batches_hold_each_row_once_within_the_budget():
+    """B8. [9, 8] padded to 18 ≤ 20; 30 is over the budget and alone; shortest rows share."""
+    found = batches_by_length([9, 30, 2, 8, 3], 20)
+    assert found == [[1], [0, 3], [4, 2]]
+
+
+def test_bursts_publishes_and_rates():
+    """A4. μ = 3, 8 steps: published are 3, 6 and the short last burst's 8; warm-up over 4 steps reaches the rate at the fourth."""
+    assert [version for version in range(9) if is_published(version, 3, 8)] == [3, 6, 8]
+    assert [burst_of(step, 3) for step in (0, 2, 3, 7)] == [0, 0, 1, 2]
+    assert [learning_rate(step, 1.0, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
