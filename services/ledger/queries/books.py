@@ -89,18 +89,19 @@ GROUP BY policy_version ORDER BY policy_version
 """
 
 REWARDS = f"""
-WITH consumed AS MATERIALIZED (SELECT * FROM ({CONSUMED}) c WHERE run = :run),
-     ended AS MATERIALIZED (SELECT * FROM ({LAST_ENDING}) e WHERE run = :run)
 SELECT c.step, avg(s.reward) AS reward,
        avg(CASE WHEN x.outcome >= 1 THEN 1.0 WHEN x.outcome IS NOT NULL THEN 0.0 END) AS success,
        count(s.sample_id) AS samples, avg(x.turns) AS turns_mean,
        avg(CASE WHEN x.ending = 'timed_out' THEN 1.0 ELSE 0.0 END) AS truncated_share
-FROM consumed c
-JOIN ended x ON x.group_id = c.group_id
+FROM ({CONSUMED}) c
+JOIN executions e ON e.run = c.run AND e.group_id = c.group_id
+JOIN attempts x ON x.run = e.run AND x.execution_id = e.execution_id AND x.ended_at_s IS NOT NULL AND x.attempt =
+     (SELECT max(y.attempt) FROM attempts y
+      WHERE y.run = e.run AND y.execution_id = e.execution_id AND y.ended_at_s IS NOT NULL)
 LEFT JOIN samples s ON s.run = x.run AND s.sample_id = x.sample_id
-GROUP BY c.step ORDER BY c.step
+WHERE c.run = :run GROUP BY c.step ORDER BY c.step
 """
-"""Over every execution of the groups that a step used up; materialised, or SQLite joins them row by row."""
+"""Over every execution of the groups that a step used up; each join follows an index."""
 
 ALARMS = "SELECT kind, count(*) AS n FROM alarms WHERE run = :run GROUP BY kind ORDER BY kind"
 
