@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 RESTARTS_PER_MINUTE_MAX = 5
 """More deaths than this within a minute are no accident: the run has failed."""
+START_RESTARTS_MAX = 1
+"""A process that never was up gets one more try: what is wrong with it is seldom an accident."""
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MAX_S = 5.0
 WINDOW_S = 60.0
@@ -15,10 +17,10 @@ class RestartPolicy:
 
     died_at_s: list[float] = field(default_factory=list)
 
-    def after_death(self, now_s: float) -> float | None:
+    def after_death(self, now_s: float, restarts_max: int = RESTARTS_PER_MINUTE_MAX) -> float | None:
         """Seconds to wait before the next start, or None when there should be none."""
         self.died_at_s = [at for at in self.died_at_s if now_s - at < WINDOW_S] + [now_s]
         deaths = len(self.died_at_s)
-        if deaths > RESTARTS_PER_MINUTE_MAX:
+        if deaths > restarts_max:
             return None
         return min(BACKOFF_FIRST_S * 2 ** (deaths - 1), BACKOFF_MAX_S)

@@ -16,15 +16,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gyre.bus import Bus, NatsServer, declare_streams
 from gyre.bus.access import authorization, make_keys, seed_path
-from gyre.config import Config, store
-from gyre.errors import Unavailable
+from gyre.config import Config, fingerprint, store
+from gyre.errors import ConfigError, Unavailable
 from gyre.rpc import open_channel
 from gyre.rpc.auth import make_rpc_keys, read_key
 from gyre.run_folder import RunFolder
 from gyre.supervisor import ports
 from gyre.supervisor.child import Child, ProcessFailed, die_with_parent
 from gyre.supervisor.plan import endpoint_names, stages
-from gyre.supervisor.restarts import RESTARTS_PER_MINUTE_MAX, RestartPolicy
+from gyre.supervisor.restarts import RESTARTS_PER_MINUTE_MAX, START_RESTARTS_MAX, RestartPolicy
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class Supervisor:
         self._failure = asyncio.get_running_loop().create_future()
         folder, config = self.folder, self.config
         folder.make()
+        self._refuse_other_run()
         endpoints = ports.assign(endpoint_names(config), config.network.host, config.network.base_port)
         make_keys(folder.keys)
         make_rpc_keys(folder.keys)
@@ -70,6 +71,16 @@ class Supervisor:
         except BaseException:
             await asyncio.shield(self.stop())
             raise
+
+    def _refuse_other_run(self) -> None:
+        """A folder's checkpoints, books and bus belong to one configuration; with the same one the run goes on where it was."""
+        if self.folder.config_file.exists():
+            stored, mark = self.folder.config()
+            if mark != fingerprint(self.config):
+                raise ConfigError(
+                    f"{self.folder.root} holds run `{stored.run.name}` of another configuration ({mark}, not "
+                    f"{fingerprint(self.config)}); choose another --run-dir"
+                )
 
     async def failed(self) -> NoReturn:
         """Waits until a process cannot be kept running. Raises ProcessFailed."""
@@ -169,9 +180,10 @@ class Supervisor:
             is_first_start = child.spec.endpoint != "" and child.spec.name not in self._healthy
             if is_first_start and code == 2:
                 return self._fail(child.failed(code))
-            delay_s = policy.after_death(asyncio.get_running_loop().time())
+            restarts_max = START_RESTARTS_MAX if is_first_start else RESTARTS_PER_MINUTE_MAX
+            delay_s = policy.after_death(asyncio.get_running_loop().time(), restarts_max)
             if delay_s is None:
-                return self._fail(child.failed(code, f", more than {RESTARTS_PER_MINUTE_MAX} times in a minute"))
+                return self._fail(child.failed(code, f" for the {restarts_max + 1}. time in a minute"))
             self._say(f"{child.failed(code)}; starting it again in {delay_s:g} s")
             await asyncio.sleep(delay_s)
             await child.start()
