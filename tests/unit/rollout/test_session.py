@@ -161,7 +161,9 @@ def test_an_abandoned_call_is_kept_and_is_neither_a_turn_nor_a_reply(model):
 words = st.text(st.sampled_from('ab <>{}"\n\\é日'), min_size=1, max_size=12)
 replies = st.one_of(
     words,
-    st.builds(lambda w, key: f"{w}\n" + tool_text("read_file", '{"path":  "' + key + '"}'), words, st.sampled_from("xyz")),
+    st.builds(
+        lambda w, key: f"{w}\n" + tool_text("read_file", '{"path":  "' + key + '"}'), words, st.sampled_from("xyz")
+    ),
 )
 
 
@@ -174,10 +176,14 @@ def test_recorded_output_is_a_contiguous_part_of_the_next_prompt(model, turns):
     for text, answer, back, is_cut in turns:
         if back == 3 and len(history) > 1:
             messages = list(history[-2])  # the harness goes back and says something else
-        reply = harness.call([*messages, {"role": "user", "content": answer}], text, finish="length" if is_cut else "stop")
+        reply = harness.call(
+            [*messages, {"role": "user", "content": answer}], text, finish="length" if is_cut else "stop"
+        )
         history.append(messages)
         messages = [*messages, {"role": "user", "content": answer}, reply_message(reply)]
-        nexts = [tool_message(reply, index, answer) for index in range(len(reply.calls))] or [{"role": "user", "content": "n"}]
+        nexts = [tool_message(reply, index, answer) for index in range(len(reply.calls))] or [
+            {"role": "user", "content": "n"}
+        ]
         output = array(harness.records[-1].output_ids, "int32").tolist()
         prompt = harness.ids([*messages, *nexts])
         assert contains(prompt, output)

@@ -21,7 +21,16 @@ def test_arguments_are_kept_exactly_as_written():
 
 @pytest.mark.parametrize(
     "block",
-    ["not json", '{"arguments": {}}', '{"name": ""}', '{"name": 3}', "[1]", '{"name": "f", "arguments": [1]}', "{" * 100_000, ""],
+    [
+        "not json",
+        '{"arguments": {}}',
+        '{"name": ""}',
+        '{"name": 3}',
+        "[1]",
+        '{"name": "f", "arguments": [1]}',
+        "{" * 100_000,
+        "",
+    ],
 )
 def test_a_block_that_is_no_call_stays_content(block):
     """Bad model output is the harness's to answer, never an error."""
@@ -48,7 +57,21 @@ def test_reasoning_is_set_apart():
 
 
 pieces = st.sampled_from(
-    ["a", " ", "\n", "<", "<tool", "<tool_call>", "</tool_call>", '{"name": "f"}', "<think>", "</think>", "é", "日", "b c"]
+    [
+        "a",
+        " ",
+        "\n",
+        "<",
+        "<tool",
+        "<tool_call>",
+        "</tool_call>",
+        '{"name": "f"}',
+        "<think>",
+        "</think>",
+        "é",
+        "日",
+        "b c",
+    ]
 )
 
 

@@ -1,0 +1,228 @@
+"""Speaks for the scheduler, the trainer and an environment process."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+
+from gyre.api.rollout.v1 import environments_pb2 as pb
+from gyre.api.rollout.v1 import environments_pb2_grpc, rollout_pb2, rollout_pb2_grpc
+from gyre.bus import Bus
+from gyre.records import (
+    AlarmRaised,
+    CallRecorded,
+    ExecutionEnded,
+    ExecutionLeased,
+    ExecutionStarted,
+    Limits,
+    RoleChanged,
+    TaskDispatched,
+    TaskSpec,
+)
+from gyre.rpc import open_channel
+from tests.support import TestRun
+
+FACTS = (AlarmRaised, CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionStarted, RoleChanged)
+
+
+class EnvironmentDouble:
+    """One environment process, by hand: sends what the test says, collects what comes."""
+
+    def __init__(self, run: TestRun, instance: str, name: str, slots: int = 8) -> None:
+        self.run, self.instance, self.name, self.slots = run, instance, name, slots
+        self.running: list[tuple[str, int]] = []
+        self.inbox: asyncio.Queue[pb.AttachResponse] = asyncio.Queue()
+        self.assignments: dict[str, pb.AttachResponse] = {}
+        self._serial = 0
+
+    async def attach(self) -> pb.AttachResponse:
+        self._outgoing: asyncio.Queue[pb.AttachRequest] = asyncio.Queue()
+        self._channel = open_channel(self.run.folder.endpoint("rollout"), self.run.environment_key)
+        running = [pb.Running(execution_id=e, attempt=a) for e, a in self.running]
+        hello = pb.Hello(environment=self.name, slots=self.slots, instance_id=self.instance, running=running)
+        await self._outgoing.put(pb.AttachRequest(request_id="hello", hello=hello))
+        stream = environments_pb2_grpc.EnvironmentServiceStub(self._channel).Attach(self._send(), wait_for_ready=True)
+        self._tasks = [asyncio.create_task(self._receive(stream)), asyncio.create_task(self._beat())]
+        return await asyncio.wait_for(self.inbox.get(), 10)
+
+    async def detach(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._channel.close(None)
+
+    async def _send(self) -> AsyncIterator[pb.AttachRequest]:
+        while True:
+            yield await self._outgoing.get()
+
+    async def _receive(self, stream) -> None:
+        with contextlib.suppress(Exception):
+            async for message in stream:
+                if message.HasField("assignment"):
+                    self.assignments[message.execution_id] = message
+                    self.running.append((message.execution_id, message.attempt))
+                self.inbox.put_nowait(message)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(0.3)
+            await self._outgoing.put(pb.AttachRequest(request_id="beat", heartbeat=pb.Heartbeat()))
+
+    async def say(self, execution: str, attempt: int, **body: Any) -> str:
+        self._serial += 1
+        name = f"r{self._serial}"
+        await self._outgoing.put(pb.AttachRequest(request_id=name, execution_id=execution, attempt=attempt, **body))
+        return name
+
+    async def next(self, kind: str, timeout_s: float = 15) -> pb.AttachResponse:
+        """The next message of a kind; others in between are an error."""
+        message = await asyncio.wait_for(self.inbox.get(), timeout_s)
+        assert message.WhichOneof("body") == kind, message
+        return message
+
+    async def begin(self, execution: str) -> tuple[str, int]:
+        """Wait for the assignment, say Started; (api key, attempt)."""
+        for _ in range(500):
+            if execution in self.assignments:
+                break
+            await asyncio.sleep(0.02)
+        message = self.assignments[execution]
+        name = await self.say(execution, message.attempt, started=pb.Started(image_digest="sha256:x"))
+        while (reply := await asyncio.wait_for(self.inbox.get(), 10)).request_id != name:
+            pass
+        assert reply.HasField("accepted"), reply
+        return message.assignment.api_key, message.attempt
+
+
+class Driver:
+    """The rest of the system."""
+
+    def __init__(self, run: TestRun, gateway: asyncio.subprocess.Process) -> None:
+        self.run = run
+        self.gateway = gateway
+        self.facts: list[Any] = []
+        self.environment: EnvironmentDouble
+        self.execution = ""
+        """The present test's execution; `name(i)` gives more."""
+        self._tests = 0
+        self._change = {"cell-0": 0, "cell-1": 0}
+
+    async def __aenter__(self) -> "Driver":
+        self.scheduler: Bus = await self.run.bus("scheduler")
+        self.trainer: Bus = await self.run.bus("trainer")
+        operator = await self.run.bus("operator")
+        self._reading = asyncio.create_task(self._read(operator))
+        await asyncio.gather(*(self._to_rollout(cell) for cell in self._change))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._reading.cancel()
+
+    async def new_environment(self) -> None:
+        self._tests += 1
+        self.execution = self.name(0)
+        self.environment = EnvironmentDouble(self.run, f"instance-{self._tests}", f"environment-{self._tests}")
+        await self.environment.attach()
+
+    def name(self, index: int) -> str:
+        return f"g{self._tests:06d}-e{index}"
+
+    async def to_training(self, cell: str) -> RoleChanged:
+        """Ask for it and wait until the cell is empty; the gateway's `drained`."""
+        self._change[cell] += 1
+        change = self._change[cell]
+        await self.role(cell, change, "training", "requested")
+        await self.fact(
+            lambda f: isinstance(f, RoleChanged) and (f.cell, f.change, f.phase) == (cell, change, "unloaded")
+        )
+        return await self.fact(
+            lambda f: isinstance(f, RoleChanged) and (f.cell, f.change, f.phase) == (cell, change, "drained")
+        )
+
+    async def to_rollout(self, cell: str) -> None:
+        self._change[cell] += 1
+        await self._to_rollout(cell)
+
+    async def all_serving(self) -> None:
+        for cell, change in self._change.items():
+            if change % 2:
+                await self.to_rollout(cell)
+
+    async def _to_rollout(self, cell: str) -> None:
+        change = self._change[cell]
+        await self.role(cell, change, "rollout", "requested")
+        await self.role(cell, change, "rollout", "released")
+        await self.fact(
+            lambda f: isinstance(f, RoleChanged) and (f.cell, f.change, f.phase) == (cell, change, "serving")
+        )
+
+    async def begin(self, index: int = 0, **limits: Any) -> tuple[str, int]:
+        """Dispatch an execution of this test and start it: (api key, attempt)."""
+        await self.dispatch(self.name(index), **limits)
+        return await self.environment.begin(self.name(index))
+
+    async def ending(self) -> ExecutionEnded:
+        return await self.fact(lambda f: isinstance(f, ExecutionEnded) and f.execution_id == self.execution)
+
+    def about(self) -> list[Any]:
+        """Facts about this test's execution."""
+        return [fact for fact in self.facts if getattr(fact, "execution_id", "") == self.execution]
+
+    async def _read(self, bus: Bus) -> None:
+        async for fact, _ in bus.follow(FACTS):
+            self.facts.append(fact)
+
+    async def fact(self, fits, timeout_s: float = 20.0) -> Any:
+        """The first fact that fits, now or soon."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for fact in self.facts:
+                if fits(fact):
+                    return fact
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"no such fact among {self.facts}")
+
+    async def role(self, cell: str, change: int, target: str, phase: str) -> None:
+        bus = self.scheduler if phase == "requested" else self.trainer
+        await bus.publish(RoleChanged(cell=cell, change=change, target=target, phase=phase, at_s=time.time()))
+
+    async def dispatch(self, execution: str, output_tokens_max: int = 24, attempt_base: int = 0, **more: Any) -> None:
+        limits = Limits(
+            wall_s=more.pop("wall_s", 60), turns_max=more.pop("turns_max", 20), context_tokens_max=512,
+            output_tokens_max=output_tokens_max,
+        )  # fmt: skip
+        environment = more.pop("environment", self.environment.name)
+        task = TaskSpec(task_id="t", task_type="repair", environment=environment, seed=1, limits=limits, **more)
+        await self.scheduler.publish(
+            TaskDispatched(
+                execution_id=execution, group_id=execution.split("-")[0], member=0, task=task, tier="all", policy_version=0,
+                seed=7, attempt_base=attempt_base, dispatched_at_s=time.time(),
+            )
+        )  # fmt: skip
+
+    def client(self, key: str, retries: int = 0) -> openai.AsyncOpenAI:
+        base = f"http://{self.run.folder.endpoint('gateway')}/v1"
+        return openai.AsyncOpenAI(base_url=base, api_key=key, max_retries=retries, timeout=60)
+
+    async def state(self) -> rollout_pb2.GetStateResponse:
+        async with open_channel(self.run.folder.endpoint("rollout"), self.run.service_key) as channel:
+            return await rollout_pb2_grpc.RolloutServiceStub(channel).GetState(rollout_pb2.GetStateRequest())
+
+    async def restart_gateway(self, signal: int) -> None:
+        self.gateway.send_signal(signal)
+        await self.gateway.wait()
+        self.gateway = await self.run.start("services.rollout", endpoint="rollout")
+
+    async def recorded(self, count: int, index: int = 0) -> list[CallRecorded]:
+        """Wait for that many call records of an execution."""
+        for _ in range(500):
+            if len(self.records(index)) >= count:
+                break
+            await asyncio.sleep(0.02)
+        return self.records(index)
+
+    def records(self, index: int = 0) -> list[CallRecorded]:
+        return [fact for fact in self.facts if isinstance(fact, CallRecorded) and fact.execution_id == self.name(index)]

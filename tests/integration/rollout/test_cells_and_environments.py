@@ -1,0 +1,94 @@
+"""Weights in flight at a real cell, and the public environment library against the real gateway (A1, A4, B4)."""
+
+import asyncio
+import hashlib
+import shutil
+import time
+
+import pytest
+
+from gyre.env import Environment, Score, StepResult, serve_async
+from gyre.records import AlarmRaised, ExecutionEnded, WeightsPublished, array
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+START = [{"role": "user", "content": "go"}]
+
+
+class Echo(Environment):
+    """A world in which nothing happens, and which can judge that."""
+
+    name = "echo"
+    milestones = {"asked": 0.2}
+
+    def tools(self):
+        return [
+            {
+                "type": "function",
+                "function": {"name": "read_file", "parameters": {"type": "object", "properties": {"path": {}}}},
+            }
+        ]
+
+    def reset(self):
+        return [{"role": "system", "content": "s"}, {"role": "user", "content": f"task {self.task.task_id}"}]
+
+    def step(self, call):
+        return StepResult(content="nothing", done=False)
+
+    def score(self):
+        return Score(outcome=0.5, milestones={"asked": True}, evidence={"looked": 1})
+
+
+async def test_an_environment_served_by_the_library_runs_through(driver):
+    """A1: Attach, assignment, model calls with the execution's key, ending, all by gyre.env."""
+    served = asyncio.create_task(
+        serve_async(
+            Echo, name="echo", slots=4, address=driver.run.folder.endpoint("rollout"), key=driver.run.environment_key
+        )
+    )
+    names = [driver.name(10 + index) for index in range(6)]
+    for name in names:
+        await driver.dispatch(name, environment="echo", turns_max=3)
+    for name in names:
+        ending = await driver.fact(lambda f, name=name: isinstance(f, ExecutionEnded) and f.execution_id == name)
+        assert ending.ending in ("completed", "timed_out") and ending.turns >= 1
+        assert (ending.evaluation.outcome, ending.evaluation.milestones) == (0.5, {"asked": True})
+    served.cancel()
+    await asyncio.gather(served, return_exceptions=True)
+
+
+async def test_published_weights_are_taken_while_calls_run_and_damaged_ones_are_refused(driver, model_dir):
+    """A4: a token carries the version that sampled it; a checksum that does not fit leaves the old weights serving."""
+    weights = driver.run.folder.weights
+    good = weights / "v000001.safetensors"
+    shutil.copy(model_dir / "model.safetensors", good)
+    checksum = hashlib.sha256(good.read_bytes()).hexdigest()
+    key, _ = await driver.begin(output_tokens_max=8)
+    client = driver.client(key)
+
+    async def publish(version: int, checksum: str) -> None:
+        await driver.trainer.publish(
+            WeightsPublished(
+                version=version, path=str(good), checksum=checksum, bytes=good.stat().st_size, at_s=time.time()
+            )
+        )
+
+    async def version_of_call(index: int) -> int:
+        await client.chat.completions.create(model="m", messages=[*START, {"role": "user", "content": str(index)}])
+        return int(array((await driver.recorded(index + 1))[index].versions, "int32")[-1])
+
+    assert await version_of_call(0) == 0
+    await publish(1, checksum)
+    await publish(2, "0" * 64)
+    alarms = [
+        await driver.fact(lambda f, s=s: isinstance(f, AlarmRaised) and f.service == s) for s in ("cell-0", "cell-1")
+    ]
+    assert all(alarm.kind == "weights" and alarm.values == {"version": 2.0} for alarm in alarms)
+    assert await version_of_call(1) in (0, 1)
+    await driver.to_training("cell-0")
+    await driver.to_rollout("cell-0")
+    await publish(3, checksum)
+    for index in range(2, 12):
+        if await version_of_call(index) == 3:
+            break
+    assert index < 11

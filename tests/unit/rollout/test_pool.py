@@ -1,0 +1,166 @@
+"""The pool against doubles of cells on real gRPC: moving, dying, waiting in line (A6, ThunderAgent#46)."""
+
+import asyncio
+
+import pytest
+
+from gyre.api.rollout.v1 import cells_pb2 as pb
+from gyre.api.rollout.v1 import cells_pb2_grpc
+from gyre.clock import SystemClock
+from gyre.errors import Conflict, GyreError, InvalidInput, Unavailable
+from gyre.records import Sampling
+from gyre.rpc import RpcServer, abort_with
+from services.rollout.core.routing import Routing
+from services.rollout.gateway.pool import CellPool, Work
+
+
+class CellDouble(cells_pb2_grpc.CellServiceServicer):
+    """Samples the ids 0, 1, 2 … one each `step_s`; ends, drains or breaks as told."""
+
+    def __init__(self) -> None:
+        self.step_s = 0.0
+        self.error: Exception | None = None
+        self.end: asyncio.Event = asyncio.Event()
+        self.end_reason = "migrated"
+        self.seen: list[str] = []
+
+    async def Generate(self, request, context):
+        self.seen.append(request.call_id)
+        if self.error is not None:
+            await abort_with(context, self.error)
+        for token in range(len(request.resume_ids), request.max_tokens):
+            if self.step_s:
+                try:
+                    await asyncio.wait_for(self.end.wait(), self.step_s)
+                    yield pb.GenerateResponse(finish_reason=self.end_reason)
+                    return
+                except TimeoutError:
+                    pass
+            yield pb.GenerateResponse(ids=[token], logprobs=[-float(token)], versions=[7])
+        yield pb.GenerateResponse(finish_reason="length")
+
+    async def Abort(self, request, context):
+        self.end_reason = "aborted"
+        self.end.set()
+        return pb.AbortResponse()
+
+    async def GetStatus(self, request, context):
+        return pb.GetStatusResponse(serving=self.error is None)
+
+
+@pytest.fixture
+async def cells():
+    doubles, servers, addresses = [CellDouble(), CellDouble()], [], {}
+    for index, double in enumerate(doubles):
+        server = RpcServer("127.0.0.1:0")
+        server.add(cells_pb2_grpc.add_CellServiceServicer_to_server, double, "gyre.api.rollout.v1.CellService")
+        await server.start()
+        servers.append(server)
+        addresses[f"cell-{index}"] = f"127.0.0.1:{server.port}"
+    pool = CellPool(Routing(list(addresses), 8), addresses, "", SystemClock())
+    yield pool, doubles, servers
+    await pool.close()
+    for server in servers:
+        await server.stop(0)
+
+
+def work(name: str, arrived_s: float = 0.0, tokens: int = 6) -> Work:
+    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=tokens, seed=1)
+    return Work(name, name, [1, 2], sampling, (0,), 1, arrived_s)
+
+
+async def sampled(call: Work, count: int) -> None:
+    for _ in range(500):
+        if len(call.ids) >= count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"only {len(call.ids)} tokens")
+
+
+async def test_a_migrated_call_goes_on_with_the_tokens_it_has(cells):
+    """A6: the two cells' tokens are one output, with nothing lost or doubled."""
+    pool, (_, second), _ = cells
+    pool.set_serving("cell-1", True)
+    second.step_s = 0.05
+    call = work("a")
+    running = asyncio.create_task(pool.generate(call))
+    await sampled(call, 2)
+    pool.set_serving("cell-1", False)
+    pool.set_serving("cell-0", True)
+    second.end.set()
+    await running
+    assert call.ids == [0, 1, 2, 3, 4, 5]
+    assert call.logprobs == [0, -1, -2, -3, -4, -5] and call.versions == [7] * 6
+    assert (call.cells, call.finish, pool.moved) == (["cell-1", "cell-0"], "length", 1)
+
+
+async def test_a_cell_that_dies_is_left_and_its_call_goes_on(cells):
+    pool, (_, second), servers = cells
+    for name in ("cell-0", "cell-1"):
+        pool.set_serving(name, True)
+    second.step_s = 0.05
+    call = work("a")
+    running = asyncio.create_task(pool.generate(call))
+    await sampled(call, 2)
+    await servers[1].stop(0)
+    await running
+    assert call.ids == [0, 1, 2, 3, 4, 5] and call.cells == ["cell-1", "cell-0"]
+
+
+async def test_who_has_waited_longest_goes_first(cells):
+    """ThunderAgent#46: sixty-four calls without a cell are admitted in the order they came, whatever order they were queued in."""
+    pool, _, _ = cells
+    calls = [work(f"c{index:02d}", arrived_s=float(index), tokens=1) for index in range(64)]
+    tasks = [asyncio.create_task(pool.generate(call)) for call in reversed(calls)]
+    await asyncio.sleep(0.05)
+    assert pool.waiting == 64
+    placed: list[str] = []
+    choose = pool.routing.choose
+    pool.routing.choose = lambda session: placed.append(session) or choose(session)
+    pool.set_serving("cell-0", True)
+    await asyncio.gather(*tasks)
+    assert placed == [call.call_id for call in calls]
+    assert pool.waiting == 0 and all(call.wait_s > 0 for call in calls)
+
+
+async def test_an_abandoned_call_ends_with_what_it_has(cells):
+    pool, (_, second), _ = cells
+    waiting = work("w")
+    task = asyncio.create_task(pool.generate(waiting))
+    await asyncio.sleep(0.02)
+    await pool.abandon(waiting)
+    await task
+    assert (waiting.finish, waiting.ids, pool.waiting) == ("aborted", [], 0)
+    pool.set_serving("cell-1", True)
+    second.step_s = 0.05
+    running = work("r")
+    task = asyncio.create_task(pool.generate(running))
+    await sampled(running, 1)
+    await pool.abandon(running)
+    await task
+    assert running.finish == "aborted" and 0 < len(running.ids) < 6
+
+
+async def test_a_cell_that_refuses_for_now_is_asked_again_later(cells):
+    pool, (first, _), _ = cells
+    first.error = Conflict("draining")
+    pool.set_serving("cell-0", True)
+    call = work("a")
+    task = asyncio.create_task(pool.generate(call))
+    await asyncio.sleep(0.1)
+    assert not task.done() and pool.waiting == 1
+    first.error = None
+    await asyncio.wait_for(task, 5)
+    assert len(call.ids) == 6
+
+
+async def test_engines_that_fail_again_and_again_are_an_error_with_a_name(cells):
+    pool, (first, _), _ = cells
+    pool.set_serving("cell-0", True)
+    first.error = InvalidInput("bad ids")
+    with pytest.raises(InvalidInput, match="bad ids"):
+        await pool.generate(work("a"))
+    first.error = GyreError("kernel")
+    with pytest.raises(Unavailable, match="3 times"):
+        await pool.generate(work("b"))
+    assert first.seen == ["a", "b", "b", "b"]

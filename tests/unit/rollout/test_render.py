@@ -1,0 +1,125 @@
+"""Rendering of new messages against whole rendering, and our template reader against transformers' own."""
+
+import json
+
+import pytest
+from transformers import AutoTokenizer
+
+from gyre.errors import ConfigError, InvalidInput
+from services.rollout.core.normal import Call, Message
+from services.rollout.core.render import Renderer
+from services.rollout.core.template import ChatTemplate
+
+from .builders import TOOLS
+
+TALK = [
+    Message("system", "s"),
+    Message("user", "look → there"),
+    Message("assistant", "yes", (Call("1", "read_file", '{"path":  "a.py"}'),)),
+    Message("tool", "one", (), "1"),
+    Message("assistant", "done"),
+    Message("user", "again"),
+]
+PLAIN = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+FORGETFUL = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and not loop.last %}(earlier){% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Rewrites earlier turns, as templates do that strip old reasoning: no prefix of it is stable."""
+COUNTING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ loop.index }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""What follows depends on how much came before, so a short stand-in cannot give it."""
+
+
+def with_template(model_dir, tmp_path, source: str) -> ChatTemplate:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((model_dir / name).read_bytes())
+    (tmp_path / "chat_template.jinja").write_text(source)
+    return ChatTemplate.load(tmp_path)
+
+
+def plain(message: Message) -> dict:
+    calls = [
+        {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in message.calls
+    ]
+    return {"role": message.role, "content": message.content} | ({"tool_calls": calls} if calls else {})
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_whole_rendering_is_that_of_transformers(model, model_dir, tools):
+    """B1: the same text and the same ids as the library that trained the model."""
+    reference = AutoTokenizer.from_pretrained(model_dir)
+    messages = [plain(message) for message in TALK]
+    text = reference.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+    assert model.template.decode(model.renderer.whole(TALK, tools)) == text
+    assert model.renderer.whole(TALK, tools) == reference(text, add_special_tokens=False)["input_ids"]
+
+
+def test_the_example_template_is_stable_and_new_messages_equal_whole_rendering(model):
+    """slime#2263: at every place where a conversation can go on."""
+    renderer = model.renderer
+    assert renderer.is_stable
+    whole, end = renderer.whole(TALK, TOOLS), model.stop_ids[0]
+    for known in (3, 5):
+        new = renderer.after_reply(TALK, known, end, TOOLS)
+        assert whole[-len(new) :] == new
+        assert whole[-len(new) - 1] == end
+
+
+@pytest.mark.parametrize("source", [COUNTING, PLAIN], ids=["counting", "plain"])
+def test_a_template_that_looks_back_is_rendered_with_its_true_history(model_dir, tmp_path, source):
+    template = with_template(model_dir, tmp_path, source)
+    renderer = Renderer(template)
+    assert renderer.is_stable == (source is PLAIN)
+    whole, new = renderer.whole(TALK, None), renderer.after_reply(TALK, 5, template.stop_ids[0], None)
+    assert whole[-len(new) :] == new
+
+
+def test_a_template_that_rewrites_every_earlier_turn_is_refused_clearly(model_dir, tmp_path):
+    """B1: what the model saw and what the template now says cannot both be kept."""
+    template = with_template(model_dir, tmp_path, FORGETFUL)
+    renderer = Renderer(template)
+    assert not renderer.is_stable
+    with pytest.raises(InvalidInput, match="rewrites earlier turns"):
+        renderer.after_reply(TALK, 5, template.stop_ids[0], None)
+
+
+def test_a_template_that_refuses_a_message_is_the_requests_fault(model_dir, tmp_path):
+    source = PLAIN.replace(
+        "{% for m in messages %}",
+        "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}",
+    )
+    renderer = Renderer(with_template(model_dir, tmp_path, source))
+    with pytest.raises(InvalidInput, match="no tools"):
+        renderer.whole(TALK, None)
+
+
+def test_arguments_go_in_as_objects_where_the_template_wants_them(model_dir, tmp_path):
+    source = PLAIN.replace(
+        "{{ m.content }}",
+        "{{ m.content }}{% for c in m.tool_calls or [] %}{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{% endfor %}",
+    )
+    template = with_template(model_dir, tmp_path, source)
+    assert "path=a.py" in template.decode(Renderer(template).whole(TALK, None))
+
+
+def test_a_model_without_template_or_end_token_is_refused_at_start(model_dir, tmp_path):
+    with pytest.raises(ConfigError, match="no readable tokenizer"):
+        ChatTemplate.load(tmp_path)
+    template_less = with_template(model_dir, tmp_path, PLAIN)
+    assert template_less.stop_ids
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(ConfigError, match="no chat template"):
+        ChatTemplate.load(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    del config["eos_token"]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": PLAIN}))
+    with pytest.raises(ConfigError, match="end-of-sequence"):
+        ChatTemplate.load(tmp_path)
