@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from examples.repair.environment import RepairEnvironment, tasks
-from examples.repair.functions import MODULES, NAMES
-from examples.repair.packages import TEST_FILE, Package, make_package
+from examples.repair.functions import MODULES
+from examples.repair.packages import TEST_FILE, TOP, Package, body_of, make_package
 from examples.repair.sandbox import Sandbox
 from gyre.env import Task, ToolCall
 
@@ -46,14 +46,14 @@ class Attempt:
         self.environment = RepairEnvironment(task, sandbox)
         self.messages = self.environment.reset()
 
-    def call(self, name: str, **arguments: object) -> str:
+    def call(self, tool: str, /, **arguments: object) -> str:
         """Make a tool call; returns what the tool said."""
         call_id = f"call_{len(self.messages)}"
-        function = {"name": name, "arguments": arguments}
+        function = {"name": tool, "arguments": arguments}
         self.messages.append({
             "role": "assistant", "content": "", "tool_calls": [{"id": call_id, "type": "function", "function": function}],
         })  # fmt: skip
-        result = self.environment.step(ToolCall(call_id=call_id, name=name, arguments=arguments))
+        result = self.environment.step(ToolCall(call_id=call_id, name=tool, arguments=arguments))
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": result.content})
         return result.content
 
@@ -64,33 +64,31 @@ class Attempt:
             self.call("list_files")
         self.call("read_file", path=self.package.fault_path)
 
+    def edit(self, path: str, name: str, old: str, new: str) -> None:
+        self.call("replace", path=path, name=name, old=old, new=new)
+
     def mend(self, old: str | None = None) -> None:
         package = self.package
-        self.call(
-            "replace", path=package.fault_path, line=package.fault_line, old=old or package.wrong, new=package.right
-        )
+        self.edit(package.fault_path, package.fault_name, old or package.wrong, package.right)
 
     def botch(self) -> str:
-        """Edit the faulty line wrongly; returns what was written in place of the fault."""
+        """Edit the faulty place wrongly; returns what was written in place of the fault."""
         package = self.package
         new = self.rng.choice([w for w in self._wrong_forms() if w not in (package.right, package.wrong)])
-        self.call("replace", path=package.fault_path, line=package.fault_line, old=package.wrong, new=new)
+        self.edit(package.fault_path, package.fault_name, package.wrong, new)
         return new
 
     def meddle(self, path: str) -> None:
         """Change something that was right in `path`."""
-        lines = self.package.files[path].split("\n")
+        text = self.package.files[path]
         edits = [
-            (number, fault.right, fault.wrong)
-            for number, line in enumerate(lines, 1)
+            (function.name, fault.right, fault.wrong)
             for function in MODULES[path.removesuffix(".py")]
+            if f"def {function.name}(" in text
             for fault in function.faults
-            if "{" not in fault.right + fault.wrong and f" {fault.right}" in line and "def" not in line
+            if fault.right in text[slice(*body_of(text, function.name))]
         ]
-        if not edits:
-            edits = [(1, "def", "return")]
-        number, old, new = self.rng.choice(edits)
-        self.call("replace", path=path, line=number, old=old, new=new)
+        self.edit(path, *self.rng.choice(edits or [(TOP, "import", "from")]))
 
     def _wrong_forms(self) -> tuple[str, ...]:
         package = self.package
@@ -98,10 +96,7 @@ class Attempt:
             return WRONG[package.kind]
         if package.kind == "import":
             return ("os", "sys", "re")
-        names = {choice for choices in NAMES.values() for choice in choices}
-        line = package.files[package.fault_path].split("\n")[package.fault_line - 1]
-        present = sorted(n for n in names if n in line.split()) or ["x"]
-        return (f"return {present[0]}", "not " + package.wrong, "low", "x")
+        return ("return x", "not " + package.wrong, "low", "x")
 
 
 def careful(attempt: Attempt) -> None:
@@ -146,7 +141,7 @@ def quitter(attempt: Attempt) -> None:
 
 Demonstrator = Callable[[Attempt], None]
 MIXTURE: tuple[tuple[Demonstrator, float], ...] = (
-    (careful, 0.34), (persistent, 0.14), (sloppy, 0.22), (hasty, 0.20), (quitter, 0.10),
+    (careful, 0.42), (persistent, 0.12), (sloppy, 0.08), (hasty, 0.12), (quitter, 0.26),
 )  # fmt: skip
 """Demonstrator → share of the attempts."""
 
@@ -186,7 +181,7 @@ def write(out: str, count: int, seed: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True)
-    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name, rate in write(options.out, options.count, options.seed).items():

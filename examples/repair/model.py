@@ -32,11 +32,11 @@ SPECIAL = (
 
 CHUNKS = "|".join((
     r'\{"name": "[a-z_]+", "arguments": \{("path": ")?',
-    r'", "line": ', r', "old": "', r'", "new": "', r'"?\}\}',
+    r'", "name": "', r'", "old": "', r'", "new": "', r'"?\}\}',
     r" ?[A-Za-z_]+(\.py)?",
     r" ?[0-9]{1,2}",
-    r"\| *", r" {2,}",
-    r"[):]*\n",
+    r" {2,}",
+    r"[):]*\n+",
     r" ?[^\sA-Za-z0-9_\"{}]+",
     r"\s+|.",
 ))  # fmt: skip
@@ -99,17 +99,17 @@ def make_tokenizer(texts: Iterator[str], vocabulary_max: int = VOCABULARY_MAX) -
     )  # fmt: skip
 
 
-def make_config(tokenizer: PreTrainedTokenizerFast, layers: int = 2, hidden: int = 128) -> Qwen3Config:
+def make_config(tokenizer: PreTrainedTokenizerFast, layers: int = 2, hidden: int = 96) -> Qwen3Config:
     return Qwen3Config(
         vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=hidden, intermediate_size=3 * hidden,
         num_hidden_layers=layers, num_attention_heads=hidden // 32, num_key_value_heads=hidden // 32, head_dim=32,
         max_position_embeddings=CONTEXT_MAX, rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-        tie_word_embeddings=True, initializer_range=0.05, use_cache=True, bos_token_id=None,
+        tie_word_embeddings=True, initializer_range=0.08, use_cache=True, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, dtype="float32",
     )  # fmt: skip
 
 
-def make_model(out: str, seed: int, texts: Iterator[str] | None = None, layers: int = 2, hidden: int = 128) -> None:
+def make_model(out: str, seed: int, texts: Iterator[str] | None = None, layers: int = 2, hidden: int = 96) -> None:
     """Write a randomly initialised model with its tokenizer to `out`, which appears whole or not at all."""
     tokenizer = make_tokenizer(texts if texts is not None else corpus(seed))
     set_seed(seed)
@@ -131,24 +131,24 @@ def make_model(out: str, seed: int, texts: Iterator[str] | None = None, layers: 
 
 
 def corpus(seed: int, packages: int = 1500) -> Iterator[str]:
-    """Texts as the model will see them: training packages with line numbers, tool calls, test reports."""
+    """Texts as the model will see them: training packages, tool calls, test reports."""
     rng = Random(f"repair-corpus/{seed}")
     for task in tasks("train", packages, seed):
         package = make_package(task.seed)
         for path, text in package.files.items():
-            yield "\n".join(f"{number}|{line}" for number, line in enumerate(text.rstrip("\n").split("\n"), 1))
+            yield text
             yield call_text("read_file", {"path": path})
-        edit = {"path": package.fault_path, "line": package.fault_line, "old": package.wrong, "new": package.right}
+        edit = {"path": package.fault_path, "name": package.fault_name, "old": package.wrong, "new": package.right}
         yield call_text("replace", edit)
         for name in ("run_tests", "list_files", "submit"):
             yield call_text(name, {})
         yield "\n".join(package.files)
         module, failed = package.fault_path.removesuffix(".py"), rng.randint(1, 3)
-        yield f"FAIL {module}.f: got {rng.randint(-9, 99)}, expected {rng.randint(-9, 99)}\n{failed} of 6 failed"
-        yield from (f"{module}.{line[4:].split('(')[0]}:" for line in package.solution.split("\n") if line[:4] == "def ")
+        yield f"FAIL {module}.py f: got {rng.randint(-9, 99)}, expected {rng.randint(-9, 99)}\n{failed} of 6 failed"
+        yield from (f"FAIL {module}.py {line[4:].split('(')[0]}:" for line in package.solution.split("\n") if line[:4] == "def ")
         yield f"ERROR {package.fault_path}:1: ModuleNotFoundError: No module named '{package.wrong}'\nOK"
-        yield "system\nuser\nassistant\nlist_files()\nread_file(path)\nreplace(path, line, old, new)\nrun_tests()\n"
-        yield "submit()\nRepair the package.\nThe tests fail. Find the fault, mend it, submit.\nsubmitted\nerror: line"
+        yield "system\nuser\nassistant\nlist_files()\nread_file(path)\nreplace(path, name, old, new)\nrun_tests()\n"
+        yield "submit()\nRepair the package.\nThe tests fail. Find the fault, mend it, submit.\nsubmitted\nerror: "
 
 
 def call_text(name: str, arguments: dict) -> str:
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--out", required=True, help="directory to write; must not exist")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--hidden", type=int, default=96)
     options = parser.parse_args()
     make_model(options.out, options.seed, layers=options.layers, hidden=options.hidden)
     print(f"wrote {options.out}")

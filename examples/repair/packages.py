@@ -8,6 +8,7 @@ different tests.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from random import Random
 
@@ -25,6 +26,9 @@ IMPORT_SHARE = 0.12
 LEVELS = {1: (1, 2), 2: (2, 2), 3: (3, 3)}
 """Level → (number of modules, functions in each)."""
 
+TOP = "top"
+"""Names the part of a module that comes before its functions."""
+
 CASES_PER_TEST = 2
 _DRAWS_MAX = 50
 """How often arguments are drawn anew until the planted fault shows."""
@@ -35,7 +39,8 @@ class Package:
     """A package with its one fault.
 
     `files` maps paths to text as the agent finds them; `solution` is the right text of `fault_path`. The repair is: in
-    line `fault_line` (from 1) of `fault_path` replace the first `wrong` by `right`.
+    the body of function `fault_name` of `fault_path` (`TOP`: in what comes before the functions) replace the first `wrong`
+    by `right`.
     """
 
     seed: int
@@ -44,7 +49,7 @@ class Package:
     files: dict[str, str]
     solution: str
     fault_path: str
-    fault_line: int
+    fault_name: str
     wrong: str
     right: str
 
@@ -93,10 +98,10 @@ def make_package(seed: int) -> Package:
     files = {f"{name}.py": _module_text(heads[name], functions) for name, functions in modules.items()}
     fault_path = f"{fault_module}.py"
     solution = files[fault_path]
-    fault_line = _line_of(solution, faulty, fault)
-    files[fault_path] = _with_fault(solution, fault_line, fault)
+    files[fault_path] = _with_fault(solution, faulty, fault)
     files[TEST_FILE] = tests
-    return Package(seed, level, fault.kind, files, solution, fault_path, fault_line, fault.wrong, fault.right)
+    name = TOP if fault.kind == "import" else faulty.name
+    return Package(seed, level, fault.kind, files, solution, fault_path, name, fault.wrong, fault.right)
 
 
 def _named(function: Function, names: dict[str, str]) -> Function:
@@ -116,17 +121,25 @@ def _module_text(head: str, functions: list[Function]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _line_of(text: str, faulty: Function, fault: Fault) -> int:
-    if fault.kind == "import":
-        return 1
-    return text.split("\n").index(faulty.lines[0]) + 1 + fault.line
-
-
-def _with_fault(text: str, line: int, fault: Fault) -> str:
+def _with_fault(text: str, faulty: Function, fault: Fault) -> str:
     lines = text.split("\n")
-    # Parameters may share a name with the fragment, so only the faulty line is touched.
-    lines[line - 1] = lines[line - 1].replace(fault.right, fault.wrong, 1)
+    at = 0 if fault.kind == "import" else lines.index(faulty.lines[0]) + fault.line
+    lines[at] = lines[at].replace(fault.right, fault.wrong, 1)
     return "\n".join(lines)
+
+
+def body_of(text: str, name: str) -> tuple[int, int]:
+    """Start and end, in characters of the module's text, of the body of function `name` or of its TOP.
+
+    Raises KeyError where there is no such function.
+    """
+    starts = [(m.group(1), m.start(), m.end()) for m in re.finditer(r"^def ([A-Za-z_0-9]+)[^\n]*\n", text, re.MULTILINE)]
+    if name == TOP:
+        return 0, starts[0][1] if starts else len(text)
+    for index, (found, _, start) in enumerate(starts):
+        if found == name:
+            return start, starts[index + 1][1] if index + 1 < len(starts) else len(text)
+    raise KeyError(name)
 
 
 def _tests(modules: dict[str, list[Function]], heads: dict[str, str], faulty: Function, fault: Fault, rng: Random) -> str:

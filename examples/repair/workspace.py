@@ -14,19 +14,20 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
-from examples.repair.packages import TEST_FILE
+from examples.repair.packages import TEST_FILE, TOP, body_of
 from examples.repair.sandbox import Report, Sandbox
 
 FILE_MAX_BYTES = 65_536
 FAILURES_SHOWN_MAX = 2
 MESSAGE_MAX_CHARS = 80
+LINE_SHOWN_MAX_CHARS = 80
 
 _TEST_MODULE = TEST_FILE.removesuffix(".py")
 
 PARAMETERS: dict[str, dict[str, str]] = {
     "list_files": {},
     "read_file": {"path": "string"},
-    "replace": {"path": "string", "line": "integer", "old": "string", "new": "string"},
+    "replace": {"path": "string", "name": "string", "old": "string", "new": "string"},
     "run_tests": {},
     "submit": {},
 }
@@ -34,8 +35,8 @@ PARAMETERS: dict[str, dict[str, str]] = {
 
 DESCRIPTIONS = {
     "list_files": "List the files.",
-    "read_file": "Show a file with line numbers.",
-    "replace": "In one line of a file, replace the first occurrence of old by new.",
+    "read_file": "Show a file.",
+    "replace": f"In the body of function name ({TOP}: before the functions), replace the first old by new.",
     "run_tests": "Run the tests.",
     "submit": "Finish: the work is done.",
 }
@@ -88,7 +89,8 @@ class Workspace:
     def call(self, name: str, arguments: dict[str, Any]) -> Reply:
         """Carry out a tool call; `submit` does nothing here."""
         try:
-            return Reply(getattr(self, f"_{name}")(**_checked(name, arguments)))
+            checked = _checked(name, arguments)
+            return Reply(getattr(self, f"_{name}")(**checked))
         except Refusal as refusal:
             return Reply(f"error: {refusal}", refused=True)
 
@@ -106,21 +108,24 @@ class Workspace:
     def _read_file(self, path: str) -> str:
         text = self._read(path)
         self.opened.add(path)
-        return "\n".join(f"{number}|{line}" for number, line in enumerate(text.rstrip("\n").split("\n"), 1))
+        return text.rstrip("\n")
 
-    def _replace(self, path: str, line: int, old: str, new: str) -> str:
-        lines = self._read(path).split("\n")
-        if not 1 <= line <= len(lines):
-            raise Refusal(f"{path} has lines 1 to {len(lines)}")
-        if not old or old not in lines[line - 1]:
-            raise Refusal(f"line {line} does not hold {old[:20]!r}")
-        lines[line - 1] = lines[line - 1].replace(old, new, 1)
-        text = "\n".join(lines)
+    def _replace(self, path: str, name: str, old: str, new: str) -> str:
+        text = self._read(path)
+        try:
+            start, end = body_of(text, name)
+        except KeyError:
+            raise Refusal(f"{path} has no function {name[:20]!r}") from None
+        at = text.find(old, start, end)
+        if not old or at < 0:
+            raise Refusal(f"{name} does not hold {old[:20]!r}")
+        text = text[:at] + new + text[at + len(old) :]
         if len(text.encode()) > FILE_MAX_BYTES:
             raise Refusal("the file would be too large")
         with open(os.path.join(self._tree, path), "w") as file:
             file.write(text)
-        return f"{line}|{lines[line - 1]}"
+        line_start = text.rfind("\n", 0, at) + 1
+        return text[line_start : text.find("\n", at)].strip()[:LINE_SHOWN_MAX_CHARS]
 
     def _run_tests(self) -> str:
         return describe(self.test())
@@ -165,7 +170,10 @@ def describe(report: Report) -> str:
         return {"timeout": "ERROR out of time", "output": "ERROR too much output"}.get(report.status, "ERROR crash")
     if report.all_passed:
         return "OK"
-    shown = [f"FAIL {name}: {_expectation(message)}" for name, message in report.failed[:FAILURES_SHOWN_MAX]]
+    shown = [
+        f"FAIL {name.replace('.', '.py ')}: {_expectation(message)}"
+        for name, message in report.failed[:FAILURES_SHOWN_MAX]
+    ]
     return "\n".join([*shown, f"{len(report.failed)} of {len(report.failed) + len(report.passed)} failed"])
 
 

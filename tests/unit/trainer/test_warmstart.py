@@ -9,7 +9,18 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from services.trainer.warmstart import (
-    Progress, Row, Settings, WarmStartError, _loss, _padded, batches, load_rows, load_tokenizer, lr_share, render, train,
+    Progress,
+    Row,
+    Settings,
+    WarmStartError,
+    _loss,
+    _padded,
+    batches,
+    load_rows,
+    load_tokenizer,
+    lr_share,
+    render,
+    train,
     warm_start,
 )  # fmt: skip
 
@@ -136,5 +147,5 @@ def test_a_model_without_tokenizer_is_refused(directory):
 @pytest.mark.parametrize("line", ["{", '{"tools": []}', "[]"])
 def test_a_bad_line_is_named(directory, line):
     (directory / "data.jsonl").write_text(json.dumps({"messages": MESSAGES}) + "\n" + line + "\n")
-    with pytest.raises(WarmStartError, match="data.jsonl:2"):
+    with pytest.raises(WarmStartError, match=r"data\.jsonl:2"):
         load_rows(make_tokenizer(), f"{directory}/data.jsonl")

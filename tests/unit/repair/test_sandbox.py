@@ -1,0 +1,113 @@
+"""What code under test may do to the sandbox: anything, to no effect."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from examples.repair.sandbox import Limits, Report, Sandbox
+
+HEADER = "import os, sys, time, shutil, unittest\nclass Case(unittest.TestCase):\n    def test_it(self):\n        "
+
+
+def suite(body: str) -> dict[str, str]:
+    return {"test_all.py": HEADER + body + "\n"}
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """A sandbox with a short wall clock, so that tests of time-outs are short."""
+    short = Sandbox(Limits(wall_s=0.5))
+    yield short
+    short.close()
+
+
+def test_passing_and_failing_tests_are_told_apart(sandbox):
+    assert sandbox.run(suite("self.assertEqual(1, 1)"), "test_all") == Report("ok", passed=("case.it",))
+    failed = sandbox.run(suite("self.assertEqual(1, 2)"), "test_all")
+    assert failed.failed == (("case.it", "1 != 2"),) and not failed.all_passed
+
+
+def test_a_suite_without_any_test_has_not_passed(sandbox):
+    """D5: deleting all tests is no success."""
+    assert not sandbox.run({"test_all.py": ""}, "test_all").all_passed
+
+
+def test_a_module_that_cannot_be_imported_names_the_place(sandbox):
+    report = sandbox.run({"a.py": "\nimport nowhere", "test_all.py": "import a"}, "test_all")
+    assert (report.status, report.error) == ("import_error", "a.py:2: ModuleNotFoundError: No module named 'nowhere'")
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("while True: pass", "timeout"),
+        ("time.sleep(60)", "timeout"),
+        ("print('x' * 10**8)", "output"),
+        ("os._exit(0)", "crash"),
+        ("os.kill(os.getpid(), 9)", "crash"),
+        ("os.fork() or (os.setsid(), os.fork(), time.sleep(60)); time.sleep(60)", "timeout"),
+    ],
+)
+def test_a_run_that_breaks_out_ends_soon_and_never_passes(quick, body, status):
+    """B4: bad code is a fact about the attempt, not a failure of the evaluation."""
+    started_s = time.monotonic()
+    assert quick.run(suite(body), "test_all") in (Report(status), Report("crash", error=""))
+    assert time.monotonic() - started_s < 5
+    assert quick.run(suite("pass"), "test_all").all_passed  # and the next run is none the worse for it
+
+
+def test_eating_memory_is_a_failing_test(sandbox):
+    report = sandbox.run(suite("x = bytearray(10**9)"), "test_all")  # over the limit of 256 MiB
+    assert report.failed[0][1].startswith("MemoryError")
+
+
+def test_writing_a_large_file_is_a_failing_test(sandbox):
+    report = sandbox.run(suite("open('/dev/shm/big' if os.getuid() else '/tmp/big', 'w').write('x' * 10**7)"), "test_all")
+    assert not report.all_passed
+
+
+def test_deleting_the_working_directory_harms_nothing(sandbox):
+    files = suite("shutil.rmtree(os.getcwd(), ignore_errors=True)")
+    sandbox.run(files, "test_all")
+    assert sandbox.run(suite("self.assertTrue(True)"), "test_all").all_passed
+
+
+def test_nothing_is_left_behind(quick):
+    """No process of a run and no directory survives it."""
+    quick.run(suite("os.fork() or os.setsid(); time.sleep(61)"), "test_all")
+    assert [name for name in os.listdir(quick._scratch) if name.startswith("run-")] == []
+    children = open(f"/proc/{quick._server.pid}/task/{quick._server.pid}/children").read().split()
+    deadline_s = time.monotonic() + 2  # the warden answers first and exits right after
+    while children and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+        children = open(f"/proc/{quick._server.pid}/task/{quick._server.pid}/children").read().split()
+    assert children == []
+
+
+def test_a_dead_fork_server_is_started_again(sandbox):
+    sandbox.run(suite("a = 1"), "test_all")
+    sandbox._server.kill()
+    assert sandbox.run(suite("a = 2"), "test_all").all_passed
+
+
+def test_a_tree_is_tested_once(sandbox):
+    files = suite("self.assertEqual(41 + 1, 42)")
+    sandbox.run(files, "test_all")
+    runs = sandbox.runs
+    assert sandbox.run(files, "test_all").all_passed and sandbox.runs == runs
+
+
+def test_threads_share_one_sandbox(sandbox):
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda i: sandbox.run(suite(f"self.assertEqual({i} % 2, 0)"), "test_all"), range(24)))
+    assert [r.all_passed for r in reports] == [i % 2 == 0 for i in range(24)]
+
+
+def test_a_run_costs_milliseconds(sandbox):
+    """Thousands of runs share two cores; a fresh interpreter would cost 60 ms each. The line leaves room for a busy machine."""
+    started_s = time.monotonic()
+    for i in range(20):
+        sandbox.run(suite(f"self.assertEqual({i}, {i})"), "test_all")
+    assert (time.monotonic() - started_s) / 20 < 0.05
