@@ -24,6 +24,7 @@ from gyre.env.environment import Environment, Evidence, Task
 from gyre.env.episode import Ending, Episode, Limits
 from gyre.env.limits import OBSERVATION_BYTES_MAX
 from gyre.env.model import ChatModel
+from gyre.env.worker import Threads
 from gyre.errors import InvalidInput, Unavailable
 from gyre.rpc import open_channel
 
@@ -53,10 +54,11 @@ class Attachment:
         self._address = address
         self._key = key
         self._instance = uuid.uuid4().hex
+        self._threads = Threads()
         self._welcome = pb.Welcome()
         self._episodes: dict[_Execution, asyncio.Task] = {}
         self._unaccepted: dict[str, pb.AttachRequest] = {}
-        self._outgoing: asyncio.Queue[pb.AttachRequest] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[pb.AttachRequest | None] = asyncio.Queue()
         self._requests = 0
         self.attached = asyncio.Event()
         """Set once a gateway has said Welcome."""
@@ -81,9 +83,9 @@ class Attachment:
     async def _stream(self, stub: rpc.EnvironmentServiceStub) -> bool:
         """One connection until it breaks; whether it got as far as a Welcome."""
         welcomed = False
-        self._outgoing = asyncio.Queue()
-        call = stub.Attach(self._sending(self._outgoing), wait_for_ready=True)
-        beating = asyncio.create_task(self._beat(self._outgoing))
+        self._outgoing = outgoing = asyncio.Queue()
+        call = stub.Attach(self._sending(outgoing), wait_for_ready=True)
+        beating = asyncio.create_task(self._beat(outgoing))
         try:
             async for message in call:
                 kind = message.WhichOneof("body")
@@ -101,19 +103,21 @@ class Attachment:
             log.info("the stream to %s broke (%s); attaching again", self._address, error.details())
         finally:
             beating.cancel()
+            # The end of what we send: a generator that is still waiting when the loop closes is an error in the log.
+            outgoing.put_nowait(None)
             call.cancel()
         return welcomed
 
-    async def _sending(self, outgoing: asyncio.Queue[pb.AttachRequest]) -> AsyncIterator[pb.AttachRequest]:
+    async def _sending(self, outgoing: asyncio.Queue[pb.AttachRequest | None]) -> AsyncIterator[pb.AttachRequest]:
         # Endings that are not on record yet count as running: nobody must start them over.
         known = set(self._episodes) | {(m.execution_id, m.attempt) for m in self._unaccepted.values()}
         running = [pb.Running(execution_id=execution, attempt=attempt) for execution, attempt in sorted(known)]
         hello = pb.Hello(environment=self._name, slots=self._slots_count, instance_id=self._instance, running=running)
         yield pb.AttachRequest(request_id=self._request_id(), hello=hello)
-        while True:
-            yield await outgoing.get()
+        while (message := await outgoing.get()) is not None:
+            yield message
 
-    async def _beat(self, outgoing: asyncio.Queue[pb.AttachRequest]) -> None:
+    async def _beat(self, outgoing: asyncio.Queue[pb.AttachRequest | None]) -> None:
         while True:
             # Three beats to the bound: one may be late.
             await asyncio.sleep((self._welcome.heartbeat_s or HEARTBEAT_S) / 3)
@@ -181,9 +185,7 @@ class Attachment:
             observation_bytes_max=self._welcome.observation_bytes_max or OBSERVATION_BYTES_MAX,
         )  # fmt: skip
         model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
-        return Episode(
-            self._factory, task, limits, model, started, assignment.traceparent, f"{execution[0]}-a{execution[1]}"
-        )
+        return Episode(self._factory, task, limits, model, started, assignment.traceparent, self._threads)
 
     def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:
         """Keep it until it is accepted; a broken stream's successor sends it again."""

@@ -24,7 +24,7 @@ import msgspec
 from gyre.env.environment import Environment, Evidence, Score, StepResult, Task, ToolCall
 from gyre.env.limits import checked_outcome, cut_detail, cut_text, evidence_json
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns
-from gyre.env.worker import Hung, Worker
+from gyre.env.worker import Hung, Threads, Worker
 from gyre.errors import InvalidInput
 from gyre.telemetry import span
 
@@ -81,16 +81,16 @@ class Episode:
 
     def __init__(
         self, factory: Callable[[Task], Environment], task: Task, limits: Limits, model: ChatModel,
-        started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", name: str = "episode",
+        started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", threads: Threads | None = None,
     ) -> None:  # fmt: skip
-        """`started` is told what the world is made of as soon as it is up."""
+        """`started` is told what the world is made of as soon as it is up; `threads` are shared by the process's executions."""
         self._factory = factory
         self._task = task
         self._limits = limits
         self._model = model
         self._started = started
         self._traceparent = traceparent
-        self._worker = Worker(name)
+        self._worker = Worker(threads or Threads())
         self._environment: Environment | None = None
         self._tools: list[dict[str, Any]] = []
         self._names: set[str] = set()

@@ -1,14 +1,18 @@
 """Runs an author's methods, plain or `async`, with an end to the waiting.
 
-A plain method runs in the execution's own thread, so methods of one environment never overlap and may keep what is bound
-to a thread. A method that hangs cannot be stopped from outside: its thread is left behind (a daemon, it never holds up the
-process's end) and what comes after runs in a new one.
+A plain method runs in the thread its execution was lent, so methods of one environment never overlap and may keep what is bound to a
+thread. A method that hangs cannot be stopped from outside: its thread is left behind until it returns by itself (threads are daemons,
+they never hold up the process's end) and what comes after runs in another one.
+
+Threads live as long as the process: on Linux a child process that asked to die with its parent dies with the *thread* that made it, and
+environments often share such a child between executions.
 """
 
 import asyncio
 import inspect
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +21,32 @@ class Hung(Exception):
     """The method did not return in time."""
 
 
-class Worker:
-    """One execution's thread; `close` it when done."""
+class Threads:
+    """Threads that are lent to executions; as many as there were executions (and hung methods) at once."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: queue.SimpleQueue | None = None
+    def __init__(self) -> None:
+        self._idle: deque[queue.SimpleQueue[Callable[[], None]]] = deque()
+
+    def lend(self) -> "queue.SimpleQueue[Callable[[], None]]":
+        """A thread, by the queue of what it is to do, one after the other."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(jobs,), name="environment", daemon=True).start()
+            return jobs
+
+    def take_back(self, jobs: "queue.SimpleQueue[Callable[[], None]]") -> None:
+        """It is idle again once it has done what is in hand, however long that takes."""
+        jobs.put(lambda: self._idle.append(jobs))
+
+
+class Worker:
+    """One execution's calls; `close` it when done."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._jobs: queue.SimpleQueue[Callable[[], None]] | None = None
         self._running: asyncio.Future | None = None
         self.has_hung = False
 
@@ -52,7 +76,7 @@ class Worker:
 
     def close(self) -> None:
         if self._jobs is not None:
-            self._jobs.put(None)
+            self._threads.take_back(self._jobs)
             self._jobs = None
 
     def _leave_behind(self) -> None:
@@ -63,35 +87,39 @@ class Worker:
 
     def _submit(self, method: Callable[..., Any], *arguments: Any) -> asyncio.Future:
         if self._jobs is None:
-            self._jobs = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(self._jobs,), name=self._name, daemon=True).start()
+            self._jobs = self._threads.lend()
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        self._jobs.put((loop, future, method, arguments))
+        self._jobs.put(lambda: _carry_out(loop, future, method, arguments))
         return future
 
 
-def _serve(jobs: queue.SimpleQueue) -> None:
-    while (job := jobs.get()) is not None:
-        loop, future, method, arguments = job
-        try:
-            result, error = method(*arguments), None
-        except StopIteration as stop:  # a future cannot carry it
-            result, error = None, RuntimeError(f"StopIteration: {stop}")
-        except BaseException as raised:
-            result, error = None, raised
-        try:
-            loop.call_soon_threadsafe(_resolve, future, result, error)
-        except RuntimeError:  # the loop has been closed: nobody waits any more
-            return
+def _serve(jobs: "queue.SimpleQueue[Callable[[], None]]") -> None:
+    while True:
+        jobs.get()()
 
 
-def _resolve(future: asyncio.Future, result: Any, error: BaseException | None) -> None:
+def _carry_out(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future, method: Callable[..., Any], arguments: tuple
+) -> None:
+    """In the thread: call, and hand the result to the loop. Nothing an author raises ends the thread."""
+    try:
+        result, error = method(*arguments), None
+    except Exception as raised:
+        # A future cannot carry StopIteration.
+        result, error = None, RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+    except BaseException as raised:
+        result, error = None, RuntimeError(repr(raised))
+    try:
+        loop.call_soon_threadsafe(_resolve, future, result, error)
+    except RuntimeError:  # the loop has been closed: nobody waits any more
+        pass
+
+
+def _resolve(future: asyncio.Future, result: Any, error: Exception | None) -> None:
     if future.done():
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, Exception):
-        future.set_exception(error)
     else:
-        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+        future.set_exception(error)

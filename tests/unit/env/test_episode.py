@@ -11,6 +11,7 @@ from gyre.env import Environment, Score, StepResult, Task
 from gyre.env.episode import Ending, Episode, Limits
 from gyre.env.limits import cut_text
 from gyre.env.model import ChatModel
+from gyre.env.worker import Threads
 from tests.unit.env.doubles import COUNT_TOOL, ChatDouble, Counter, tool_reply
 
 TASK = Task(task_id="t1", task_type="count", seed=7)
@@ -239,3 +240,26 @@ async def test_a_cancelled_execution_is_closed_once():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert Counter.closed == 1
+
+
+async def test_a_thread_outlives_its_execution_and_serves_the_next():
+    """A child process made in it, with the wish to die with its parent, lives on: Linux means the parent's thread."""
+    threads = Threads()
+    seen = []
+
+    class Looks(Counter):
+        def reset(self):
+            seen.append(threading.current_thread())
+            return super().reset()
+
+    async with ChatDouble(lambda body, n: tool_reply()) as chat, aiohttp.ClientSession() as http:
+        for _ in range(2):
+            model = ChatModel(http, lambda: chat.base, "key-1", {})
+            limits = Limits(wall_s=20, turns_max=3, observation_bytes_max=1000)
+            await Episode(Looks, TASK, limits, model, _ignored, threads=threads).run()
+            await asyncio.sleep(0.05)
+    assert seen[0] is seen[1] and seen[0].is_alive()
+
+
+async def _ignored(evidence) -> None:
+    pass
