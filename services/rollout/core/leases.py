@@ -233,9 +233,6 @@ class LeaseBook:
         gone = {attachment.instance_id for attachment in silent}
         return [lease for lease in self.leases.values() if lease.instance_id in gone]
 
-    def is_heard(self, lease: Lease) -> bool:
-        return lease.instance_id in self.attachments
-
     def _runner(self, execution_id: str, attempt: int) -> Attachment | None:
         for attachment in self.attachments.values():
             if attempt and attachment.executions.get(execution_id) == attempt:

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from opentelemetry import trace
 
@@ -38,6 +40,8 @@ CLAIM_WAIT_S = 1.0
 PARKED_MAX = 256
 """Tasks held for environments that are not there; more go back to the queue."""
 PARKED_DELAY_S = 5.0
+EARLY_MAX = 4
+"""Messages kept of one execution until its lease is back; it has one Started and one Ended to say."""
 ACK_PENDING_MAX = 20_000
 UNLIMITED_DELIVERIES = -1
 """Attempts are counted here (rollout.attempts_max), so that the last one becomes an ending on record and not silence."""
@@ -75,6 +79,7 @@ class Leasing:
         self._early: dict[str, list[tuple[str, pb.AttachRequest]]] = {}
         """Messages about executions whose lease has not come back to this gateway yet."""
         self._ending: dict[str, asyncio.Task] = {}
+        self._working: set[asyncio.Task] = set()
         self._changed = asyncio.Event()
         self._queue: WorkQueue = tasks(bus, self._lease_s, ACK_PENDING_MAX, UNLIMITED_DELIVERIES)
 
@@ -140,7 +145,7 @@ class Leasing:
 
     def _wait_for_lease(self, instance_id: str, message: pb.AttachRequest) -> bool:
         early = self._early.setdefault(message.execution_id, [])
-        if all(known.request_id != message.request_id for _, known in early):
+        if len(early) < EARLY_MAX and all(known.request_id != message.request_id for _, known in early):
             early.append((instance_id, message))
         return False
 
@@ -167,7 +172,7 @@ class Leasing:
     async def _consider(self, delivery: Delivery) -> None:
         task = delivery.record
         execution = task.execution_id
-        older = self.book.leases.get(execution)
+        older, before = self.book.leases.get(execution), self.book.attempts.newest(execution)
         if older is not None and older.attempt <= task.attempt_base:
             await self._fence(older)
         offer, lease = self.book.offer(task, delivery.deliveries, self._clock.monotonic_s())
@@ -180,12 +185,15 @@ class Leasing:
             case Offer.PARK:
                 self._parked[execution] = delivery
             case Offer.EXHAUSTED:
+                await self._calls.close(sample_id(execution, before))
                 await self._exhaust(delivery)
             case Offer.CONTINUE:
                 assert lease is not None
                 await self._continue(lease, delivery)
             case Offer.ASSIGN:
                 assert lease is not None
+                self._early.pop(execution, None)
+                await self._calls.close(sample_id(execution, before))
                 await self._assign(lease, delivery)
 
     async def _assign(self, lease: Lease, delivery: Delivery) -> None:
@@ -245,7 +253,7 @@ class Leasing:
         return pb.AttachResponse(
             request_id=f"assign-{_sample(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
             assignment=pb.Assignment(
-                task_id=task.task_id, task_type=task.task_type, seed=task.seed, payload_json=json.dumps(task.payload),
+                task_id=task.task_id, task_type=task.task_type, seed=task.seed, payload_json=json.dumps(task.payload, default=str),
                 api_key=sign(claims, self._secret), wall_s=limits.wall_s, turns_max=limits.turns_max,
                 context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max,
                 temperature=task.temperature, top_p=task.top_p, traceparent=held.traceparent,
@@ -256,12 +264,26 @@ class Leasing:
 
     async def _end(self, lease: Lease, said: Said) -> None:
         """Returns when the ending is on record. Whoever says it first decides; the others wait for the same record."""
+        await asyncio.shield(self._start_ending(lease, said))
+
+    def _start_ending(self, lease: Lease, said: Said) -> asyncio.Task:
         sample = _sample(lease)
         if sample not in self._ending:
-            task = asyncio.create_task(self._put_ending(lease, said))
-            self._ending[sample] = task
-            task.add_done_callback(lambda _: self._ending.pop(sample, None))
-        await asyncio.shield(self._ending[sample])
+            self._ending[sample] = self._spawn(self._put_ending(lease, said))
+            self._ending[sample].add_done_callback(lambda _: self._ending.pop(sample, None))
+        return self._ending[sample]
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task:
+        """Work that the clock must not wait for: other leases need their life signs meanwhile."""
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._worked)
+        return task
+
+    def _worked(self, task: asyncio.Task) -> None:
+        self._working.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a lease could not be brought to its end", exc_info=task.exception())
 
     async def _put_ending(self, lease: Lease, said: Said) -> None:
         held = self._held.get(lease.execution_id)
@@ -343,9 +365,9 @@ class Leasing:
                     phase = "start" if lease.started_s is None else "end"
                     self._cancel(lease, f"the environment did not {phase} in time")
                     detail = f"no word of its {phase} within {lease.deadline_s() - lease.leased_s:.0f} s of its lease"
-                    await self._end(lease, Said("failed", "environment_hung", detail, None))
+                    self._start_ending(lease, Said("failed", "environment_hung", detail, None))
             for lease in self.book.lost(now_s):
-                await self._give_back(lease)
+                self._spawn(self._give_back(lease))
             for delivery in list(self._parked.values()):
                 await self._consider(delivery)
             if now_s - signed_s >= self._lease_s / 3:

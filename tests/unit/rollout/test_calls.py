@@ -1,0 +1,181 @@
+"""Model calls with doubles of pool and bus: what is recorded, when, and what the harness is told (B1, C6)."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gyre.clock import ManualClock
+from gyre.config import Config
+from gyre.records import CallRecorded, array
+from services.rollout.core.keys import Claims
+from services.rollout.core.leases import Attempts
+from services.rollout.core.request import BadRequest
+from services.rollout.core.routing import Routing
+from services.rollout.gateway import calls as module
+from services.rollout.gateway.calls import ExecutionOver, ModelCalls, TurnsOver
+
+from .builders import request, tool_text
+
+START = [{"role": "user", "content": "go"}]
+
+
+class PoolDouble:
+    """Samples a given text at once, or when told to."""
+
+    def __init__(self, model) -> None:
+        self.model, self.text, self.finish = model, "hello", "stop"
+        self.routing = Routing(["cell-0"], 8)
+        self.waiting = 0
+        self.go = asyncio.Event()
+        self.go.set()
+        self.seen = []
+
+    async def generate(self, work) -> None:
+        self.seen.append(work)
+        await self.go.wait()
+        work.ids = self.model.template.encode(self.text) + ([self.model.stop_ids[0]] if self.finish == "stop" else [])
+        work.logprobs, work.versions = [-0.5] * len(work.ids), [3] * len(work.ids)
+        work.cells, work.finish = ["cell-0"], "aborted" if work.is_abandoned else self.finish
+        if work.on_tokens is not None:
+            work.on_tokens(work.ids)
+
+    async def abandon(self, work) -> None:
+        work.is_abandoned = True
+        self.go.set()
+
+
+class BusDouble:
+    def __init__(self) -> None:
+        self.records: list[CallRecorded] = []
+        self.stored = asyncio.Event()
+        self.stored.set()
+
+    async def publish(self, record, traceparent: str = "") -> int:
+        await self.stored.wait()
+        self.records.append(record)
+        return len(self.records)
+
+
+@pytest.fixture
+def made(model):
+    pool, bus, attempts = PoolDouble(model), BusDouble(), Attempts()
+    attempts.leased("g000001-e0", 1)
+    return ModelCalls(Config(), model, pool, bus, ManualClock(100.0), attempts), pool, bus, attempts
+
+
+def claims(**changes) -> Claims:
+    fields = {
+        "execution_id": "g000001-e0", "attempt": 1, "group_id": "g000001", "purpose": "train", "seed": 5, "temperature": 1.0,
+        "top_p": 1.0, "turns_max": 3, "context_tokens_max": 200, "output_tokens_max": 50,
+    }  # fmt: skip
+    return Claims(**{**fields, **changes})
+
+
+async def test_the_reply_leaves_after_its_record_is_stored(made):
+    """B1."""
+    calls, _, bus, _ = made
+    bus.stored.clear()
+    running = calls.begin(claims(), request(START), "main")
+    running.watchers = 1
+    await asyncio.sleep(0.02)
+    assert not running.done.done()
+    bus.stored.set()
+    reply = await running.done
+    record = bus.records[0]
+    assert reply.parsed.content == "hello" and record.delivered
+    assert (record.call_id, record.finish_reason, record.role) == ("g000001-e0-a1-c0", "stop", "main")
+    assert set(array(record.versions, "int32")) == {3}, "AReaL's version race: the label is the engine's"
+
+
+async def test_a_retry_while_the_first_runs_is_the_same_call_and_one_after_it_gets_the_record(made):
+    """AReaL#1498: one record, the same reply for all three."""
+    calls, pool, bus, _ = made
+    pool.go.clear()
+    first = calls.begin(claims(), request(START), "main")
+    assert calls.begin(claims(), request([dict(START[0])], model="alias"), "main") is first
+    pool.go.set()
+    reply = await first.done
+    late = await calls.begin(claims(), request(START), "main").done
+    assert late.body() | {"model": reply.model} == reply.body()
+    assert len(bus.records) == len(pool.seen) == 1
+
+
+async def test_training_is_drawn_at_the_tasks_temperature_and_evaluation_may_ask_for_less(made):
+    calls, pool, _, _ = made
+    asked = {"temperature": 0.2, "top_p": 0.5, "max_tokens": 1000}
+    await calls.begin(claims(), request(START, **asked), "main").done
+    await calls.begin(claims(purpose="evaluation"), request([*START, *START], **asked), "main").done
+    train, evaluation = (work.sampling for work in pool.seen)
+    assert (train.temperature, train.top_p, train.max_tokens) == (1.0, 1.0, 50)
+    assert (evaluation.temperature, evaluation.top_p) == (0.2, 0.5)
+    assert train.seed != evaluation.seed
+
+
+async def test_bounds_of_an_execution_are_kept(made):
+    """Turns, context, fences: each with an error of its own."""
+    calls, pool, bus, attempts = made
+    with pytest.raises(BadRequest) as error:
+        calls.begin(claims(context_tokens_max=5), request(START), "main")
+    assert error.value.error_code == "context_length_exceeded"
+    size = len(calls.model.renderer.whole(request(START).messages, request(START).tools))
+    pool.finish = "length"
+    await calls.begin(claims(context_tokens_max=size + 7), request(START), "main").done
+    assert pool.seen[0].sampling.max_tokens == 7 and bus.records[0].finish_reason == "context"
+    with pytest.raises(TurnsOver):
+        calls.begin(claims(turns_max=1), request([*START, *START]), "main")
+    attempts.leased("g000001-e0", 2)
+    with pytest.raises(ExecutionOver):
+        calls.begin(claims(), request(START), "main")
+
+
+async def test_closing_an_execution_aborts_and_records_its_calls_first(made):
+    """C6: the books count exactly the records on the bus; the session is freed."""
+    calls, pool, bus, _ = made
+    await calls.begin(claims(), request(START), "main").done
+    pool.go.clear()
+    running = calls.begin(claims(), request([*START, *START]), "main")
+    await asyncio.sleep(0)
+    totals = await calls.close("g000001-e0-a1")
+    assert (totals.turns, totals.calls) == (1, 2) == (1, len(bus.records))
+    assert (bus.records[1].finish_reason, bus.records[1].delivered) == ("cancelled", False)
+    assert totals.tokens_sampled == sum(len(record.output_ids) // 4 for record in bus.records)
+    assert isinstance(running.done.exception(), ExecutionOver) and calls.sessions == 0
+
+
+async def test_spans_carry_the_words_of_the_genai_conventions(made, monkeypatch):
+    """E: each call is a span of its execution's trace."""
+    calls, _, _, _ = made
+    spans = []
+    monkeypatch.setattr(module, "emit_span", lambda *args, **attributes: spans.append((args, attributes)))
+    await calls.begin(claims(traceparent="tp"), request(START), "main").done
+    (args, attributes) = spans[0]
+    assert args[3] == "tp" and attributes["gen_ai.operation.name"] == "chat"
+    assert attributes["gyre.policy_version.min"] == attributes["gyre.policy_version.max"] == 3
+
+
+async def test_a_tool_call_is_a_tool_call_plain_and_streamed(made):
+    """B2: the arguments' text is the model's own, in the reply and in the record."""
+    calls, pool, bus, _ = made
+    pool.text = "see\n" + tool_text("read_file", '{"path":  "a.py"}')
+    reply = await calls.begin(claims(), request(START, stream=True), "main").done
+    body = reply.body()
+    call = body["choices"][0]["message"]["tool_calls"][0]
+    assert call["function"] == {"name": "read_file", "arguments": '{"path":  "a.py"}'}
+    assert body["choices"][0]["finish_reason"] == "tool_calls" and bus.records[0].tool_payloads == {
+        call["id"]: '{"path":  "a.py"}'
+    }
+    events = [json.loads(line[6:]) for line in reply.last_chunks("se", True).decode().split("\n\n")[:-2]]
+    assert events[0]["choices"][0]["delta"] == {"content": "e"}
+    assert events[1]["choices"][0]["delta"]["tool_calls"][0] == {"index": 0, **call}
+    assert events[-1]["choices"] == [] and events[-1]["usage"] == body["usage"]
+
+
+def test_the_gateway_starts_without_torch_and_transformers():
+    """E: the control plane needs neither."""
+    code = "import sys, services.rollout.gateway.app; print([m for m in ('torch', 'transformers') if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
