@@ -141,7 +141,7 @@ def quitter(attempt: Attempt) -> None:
 
 Demonstrator = Callable[[Attempt], None]
 MIXTURE: tuple[tuple[Demonstrator, float], ...] = (
-    (careful, 0.42), (persistent, 0.12), (sloppy, 0.08), (hasty, 0.12), (quitter, 0.26),
+    (careful, 0.36), (persistent, 0.10), (sloppy, 0.10), (hasty, 0.12), (quitter, 0.32),
 )  # fmt: skip
 """Demonstrator → share of the attempts."""
 

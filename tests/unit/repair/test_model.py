@@ -64,7 +64,7 @@ def test_tool_results_in_a_row_are_one_user_turn(tokenizer):
         "<|im_end|>\n",
     ]
     prefix = tokenizer.apply_chat_template(head, tools=tools(), tokenize=False).removesuffix("\n")
-    joined = sum((tokenizer(p, add_special_tokens=False)["input_ids"] for p in [prefix, *pieces]), [])
+    joined = [i for piece in [prefix, *pieces] for i in tokenizer(piece, add_special_tokens=False)["input_ids"]]
     assert joined == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
