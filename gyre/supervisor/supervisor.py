@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 HEALTHY_S = 180.0
 """Longest start of one service: on a busy machine importing torch four times takes half a minute."""
 HEALTH_EVERY_S = 0.2
+SLOW_STOP_S = 1.0
+"""A stop that takes longer is said, so that nobody wonders what is being waited for."""
 
 
 class Supervisor:
@@ -94,12 +96,18 @@ class Supervisor:
         await asyncio.gather(*self._watches, return_exceptions=True)
         self._watches.clear()
         while self._stages:
-            await asyncio.gather(*(child.stop() for child in self._stages.pop()))
+            await asyncio.gather(*(self._stop_child(child) for child in self._stages.pop()))
         if self.bus is not None:
             await self.bus.stop()
             self.bus = None
         if self._failure is not None and self._failure.done() and not self._failure.cancelled():
             self._failure.exception()
+
+    async def _stop_child(self, child: Child) -> None:
+        begun_s = asyncio.get_running_loop().time()
+        await child.stop()
+        if (took_s := asyncio.get_running_loop().time() - begun_s) > SLOW_STOP_S:
+            self._say(f"{child.spec.name} took {took_s:.1f} s to stop")
 
     def children(self) -> dict[str, int]:
         """Name → process id of what runs, the bus included."""
