@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class Compute:
             )
         return seen, end_s - start_s
 
-    async def sum_gradients(self, rank: int, world_size: int, store_path: Any) -> torch.Tensor:
+    async def sum_gradients(self, rank: int, world_size: int, store_path: Path) -> torch.Tensor:
         """[P] sum over the present cells; this cell's own accumulators stay as they are. Raises Unavailable."""
         return await self.run(
             lambda: self._reducer.sum(flat_gradient(self.policy.parameters), rank, world_size, store_path)

@@ -26,9 +26,14 @@ class Reducer:
         self._key: tuple[str, int, int] | None = None
 
     def sum(self, flat_P: torch.Tensor, rank: int, world_size: int, store_path: Path) -> torch.Tensor:
-        """The sum over all cells of `flat_P`, in place. A new `store_path` means a new group. Raises Unavailable when a peer is gone."""
+        """The sum over all cells of `flat_P`, in place. A new `store_path` means a new group. Raises Unavailable when a peer is gone.
+
+        The core makes the store's folder before a round and removes it when the round has failed: who comes late sees that at once.
+        """
         if world_size == 1:
             return flat_P
+        if not store_path.parent.is_dir():
+            raise Unavailable(f"the round that met at {store_path} is over")
         try:
             group = self._connected(rank, world_size, store_path)
             options = dist.AllreduceOptions()

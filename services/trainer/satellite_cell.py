@@ -58,7 +58,8 @@ class SatelliteCell:
                 await self._move(self._device)
                 await self._roles.say(role, "training", self._context.clock.monotonic_s() - start_s)
                 self._join()
-            elif turn is Turn.TRAIN:
+            elif turn is Turn.TRAIN and self._joined is None:  # restarted in the middle of a burst
+                await self._move(self._device)
                 self._join()
             if self._joined is not None and self._joined.done():
                 self._joined.result()

@@ -138,7 +138,7 @@ class Session:
     async def _reduce(self, order: pb.Reduce) -> None:
         error = ""
         try:
-            await self._compute.sum_gradients(order.rank, order.world_size, order.store_path)
+            await self._compute.sum_gradients(order.rank, order.world_size, Path(order.store_path))
         except Unavailable as failure:
             error = str(failure)
         reduced = pb.Reduced(step=order.step, round=order.round, ok=not error, error=error)

@@ -6,6 +6,7 @@ Reductions and updates run as tasks of their own and end in an event, so that de
 import asyncio
 import logging
 import shutil
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class StepShell:
         self._tasks: asyncio.TaskGroup | None = None
         self._sum_P: torch.Tensor | None = None
         self._reduce_s = 0.0
-        self._group: tuple[tuple[str, ...], str] | None = None
+        self._group: tuple[tuple[str, ...], Path] | None = None
         """Cells of the last reduction that worked, and where they met: used again while nothing changes."""
         self.service = CoreService(self.post, self._note, lambda: self._state, compute.cell, claim_s)
         shutil.rmtree(context.folder.reduce, ignore_errors=True)
@@ -169,11 +170,12 @@ class StepShell:
         start_s = self._context.clock.monotonic_s()
         if self._group is None or self._group[0] != effect.cells:
             meeting = self._context.folder.reduce / f"s{self._state.step:06d}-r{effect.round}"
-            self._group = effect.cells, str(meeting)
+            meeting.mkdir()
+            self._group = effect.cells, meeting / "store"
         path = self._group[1]
         for rank, cell in enumerate(effect.cells):
             body = pb.Reduce(
-                step=self._state.step, round=effect.round, rank=rank, world_size=len(effect.cells), store_path=path
+                step=self._state.step, round=effect.round, rank=rank, world_size=len(effect.cells), store_path=str(path)
             )
             if cell != self._compute.cell:
                 self.service.send(cell, reduce=body)
@@ -183,6 +185,7 @@ class StepShell:
             self.post(s.ReduceEnded(effect.round, True))
         except Unavailable as error:
             log.warning("step %d, round %d: %s", self._state.step, effect.round, error)
+            shutil.rmtree(path.parent, ignore_errors=True)
             self._group = None
             await asyncio.sleep(RETRY_PAUSE_S)
             self.post(s.ReduceEnded(effect.round, False))

@@ -245,3 +245,5 @@ async def test_a_batch_without_gradient_counts_and_moves_nothing(tmp_path):
         updated = (await run.until(lambda: run.of(StepUpdated, step=2)))[0]
         assert sorted(updated.sample_ids) == samples_of(micros)
         assert len(run.of(RoleChanged, phase="released")) == 2
+        run.trainers[0].terminate()
+        assert await run.trainers[0].wait() == 0
