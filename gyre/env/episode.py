@@ -35,8 +35,10 @@ SCORE_TRIES_MAX = 3
 SCORE_S = 60.0
 """An evaluation that takes longer has hung."""
 CLOSE_S = 10.0
-STEP_GRACE_S = 5.0
-"""A step under way when the wall clock ends may still finish; only then has it hung and is left behind."""
+STEP_GRACE_SHARE = 0.05
+STEP_GRACE_MAX_S = 5.0
+"""A step under way when the wall clock ends may still finish for this share of the wall clock; only then has it hung and is left
+behind. A quarter of what the gateway waits beyond the wall clock, so that there is time left to score."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +98,12 @@ class Episode:
         self._names: set[str] = set()
         self._external_calls = 0
         self._deadline_s = 0.0
+        self._grace_s = 0.0
 
     async def run(self) -> Ending:
         """Raises only CancelledError; the environment is closed exactly once in any case."""
         self._deadline_s = self._now_s() + self._limits.wall_s
+        self._grace_s = min(STEP_GRACE_SHARE * self._limits.wall_s, STEP_GRACE_MAX_S)
         try:
             return await self._run()
         finally:
@@ -226,7 +230,7 @@ class Episode:
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Inside what is left of the wall clock. Raises Hung."""
-        return await self._worker.call(method, *arguments, timeout_s=self._deadline_s + STEP_GRACE_S - self._now_s())
+        return await self._worker.call(method, *arguments, timeout_s=self._deadline_s + self._grace_s - self._now_s())
 
     async def _close(self) -> None:
         environment, self._environment = self._environment, None
