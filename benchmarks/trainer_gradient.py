@@ -59,17 +59,16 @@ def main() -> None:
         tokens = sum(row.length for row in rows)
         micros.append(MicroStep(micro_id=f"m{index}", step=0, group_id="g", rows=rows, tokens=tokens, at_s=0.0))
     accumulate(policy, micros[0], config)
-    start_s = time.perf_counter()
+    start_s, start_cpu_s = time.perf_counter(), time.process_time()
     for micro in micros[1:]:
         accumulate(policy, micro, config)
-    wall_s = time.perf_counter() - start_s
+    wall_s, cpu_s = time.perf_counter() - start_s, time.process_time() - start_cpu_s
     tokens = sum(micro.tokens for micro in micros[1:])
     start_s = time.perf_counter()
     optimizer.step(flat_gradient(policy.parameters), 1, 0)
     update_s = time.perf_counter() - start_s
-    print(
-        f"{tokens / wall_s:.0f} tokens/s forward and backward ({tokens} tokens, {wall_s:.2f} s, {options.threads} threads)"
-    )
+    print(f"{tokens / wall_s:.0f} tokens/s forward and backward ({tokens} tokens, {wall_s:.2f} s, {options.threads} threads)")
+    print(f"{tokens / cpu_s:.0f} tokens per CPU second, which a busy machine changes less")
     print(f"update {update_s * 1e3:.1f} ms of {sum(p.numel() for p in policy.parameters)} parameters")
 
 
