@@ -34,6 +34,8 @@ class ContentStream:
     def __init__(self, think_open: bool = False) -> None:
         self._text = ""
         self._reasoning = think_open
+        self._reasoned = False
+        """Reasoning was skipped; there is no second one."""
         self._begun = False
         self._sent = 0
 
@@ -54,13 +56,13 @@ class ContentStream:
     def _begin(self) -> bool:
         """Skip reasoning and white space; False while it is open whether reasoning comes."""
         stripped = self._text.lstrip()
-        if self._reasoning or stripped.startswith(THINK_OPEN):
+        if self._reasoning or (stripped.startswith(THINK_OPEN) and not self._reasoned):
             _, closed, after = self._text.partition(THINK_CLOSE)
             if not closed:
                 return False
-            self._text, self._reasoning = after, False
+            self._text, self._reasoning, self._reasoned = after, False, True
             stripped = after.lstrip()
-        elif THINK_OPEN.startswith(stripped):
+        elif THINK_OPEN.startswith(stripped) and not self._reasoned:
             return False
         self._text = stripped
         self._begun = bool(stripped)

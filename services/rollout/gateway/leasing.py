@@ -1,4 +1,4 @@
-"""Leases of executions: claimed from the work queue, held while the environment is heard from, given back or ended (row A6's other half).
+"""Leases of executions: claimed from the work queue, held while the environment is heard from, given back or ended (A1, C6).
 
 TaskDispatched ─▶ claim ─▶ offer ─┬─ ASSIGN ──▶ ExecutionLeased ─▶ Assignment ─▶ Started ─▶ ExecutionStarted ─▶ Accepted
      ▲                            ├─ CONTINUE ▶ the same attempt goes on
@@ -8,7 +8,6 @@ TaskDispatched ─▶ claim ─▶ offer ─┬─ ASSIGN ──▶ ExecutionLea
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -23,23 +22,22 @@ from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import InvalidInput
 from gyre.ids import sample_id
-from gyre.records import ExecutionEnded, ExecutionLeased, ExecutionStarted
+from gyre.records import ExecutionEnded, ExecutionLeased
 from gyre.telemetry import emit_span, span_context, traceparent_of
-from services.rollout.core.ending import Said, check_ending, check_evaluation, check_evidence
-from services.rollout.core.keys import Claims, sign
+from services.rollout.core.ending import Said, check_evidence
 from services.rollout.core.leases import Attachment, Lease, LeaseBook, Offer
 from services.rollout.gateway.calls import ModelCalls, Totals
 from services.rollout.gateway.environments import Environments
 from services.rollout.gateway.http import MODEL_NAME
+from services.rollout.gateway.messages import assignment, cancel, checked_ending, ended_fact, sample_of, started_fact
 from services.rollout.gateway.restore import Restored
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 CLAIM_WAIT_S = 1.0
-PARKED_MAX = 256
-"""Tasks held for environments that are not there; more go back to the queue."""
-PARKED_DELAY_S = 5.0
+PARKED_MAX = 2048
+"""Tasks held for environments that are not there; beyond it nothing is claimed. Giving them back would count as an attempt."""
 EARLY_MAX = 4
 """Messages kept of one execution until its lease is back; it has one Started and one Ended to say."""
 ACK_PENDING_MAX = 20_000
@@ -121,16 +119,10 @@ class Leasing:
             raise
         if lease.started_s is None:
             lease.started_s = self._clock.monotonic_s()
-            self._restored.started_at_s[_sample(lease)] = self._clock.now_s()
-        await self._bus.publish(
-            ExecutionStarted(
-                execution_id=lease.execution_id, group_id=lease.task.group_id, attempt=lease.attempt,
-                environment=lease.task.task.environment, image_digest=said.image_digest, seed=lease.task.task.seed,
-                tool_versions=dict(said.tool_versions), dependency_snapshot=said.dependency_snapshot,
-                at_s=self._restored.started_at_s[_sample(lease)],
-            ),
-            traceparent=self._held[lease.execution_id].traceparent if lease.execution_id in self._held else "",
-        )  # fmt: skip
+            self._restored.started_at_s[sample_of(lease)] = self._clock.now_s()
+        held = self._held.get(lease.execution_id)
+        fact = started_fact(lease, said, self._restored.started_at_s[sample_of(lease)])
+        await self._bus.publish(fact, traceparent=held.traceparent if held else "")
         return True
 
     async def ended(self, instance_id: str, message: pb.AttachRequest) -> bool:
@@ -140,7 +132,7 @@ class Leasing:
         lease = self.book.find(instance_id, message.execution_id, message.attempt)
         if lease is None:
             return self._wait_for_lease(instance_id, message)
-        await self._end(lease, _checked(message.ended, lease.started_s is not None))
+        await self._end(lease, checked_ending(message.ended, lease.started_s is not None))
         return True
 
     def _wait_for_lease(self, instance_id: str, message: pb.AttachRequest) -> bool:
@@ -155,7 +147,7 @@ class Leasing:
         """For ever: take tasks while a slot is free."""
         is_asking = False
         while True:
-            if self.book.free_slots() < 1:
+            if self.book.free_slots() < 1 or len(self._parked) >= PARKED_MAX:
                 if is_asking:
                     # Our request still stands at the server: withdraw it, or a task would wait here unseen.
                     await self._queue.close()
@@ -180,8 +172,6 @@ class Leasing:
         match offer:
             case Offer.OVER:
                 await delivery.ack()
-            case Offer.PARK if len(self._parked) >= PARKED_MAX:
-                await delivery.nak(PARKED_DELAY_S)
             case Offer.PARK:
                 self._parked[execution] = delivery
             case Offer.EXHAUSTED:
@@ -198,7 +188,7 @@ class Leasing:
 
     async def _assign(self, lease: Lease, delivery: Delivery) -> None:
         task, now_s = lease.task, self._clock.now_s()
-        sample = _sample(lease)
+        sample = sample_of(lease)
         emit_span(
             "execution queued", task.dispatched_at_s or now_s, now_s, delivery.traceparent,
             **{"gyre.execution": lease.execution_id, "gyre.attempt": lease.attempt, "gyre.tier": task.tier},
@@ -223,7 +213,7 @@ class Leasing:
             self._held[execution].delivery = delivery
         else:
             self._held[execution] = self._hold(lease, delivery)
-            started_at_s = self._restored.started_at_s.get(_sample(lease))
+            started_at_s = self._restored.started_at_s.get(sample_of(lease))
             age_s = self._clock.now_s() - started_at_s if started_at_s is not None else 0.0
             lease.started_s = self._clock.monotonic_s() - age_s if started_at_s is not None else None
             log.info("%s attempt %d goes on", execution, lease.attempt)
@@ -242,23 +232,7 @@ class Leasing:
         return _Held(delivery, span, traceparent_of(span) or delivery.traceparent)
 
     def _assignment(self, lease: Lease) -> pb.AttachResponse:
-        task, limits = lease.task.task, lease.task.task.limits
-        held = self._held[lease.execution_id]
-        claims = Claims(
-            execution_id=lease.execution_id, attempt=lease.attempt, group_id=lease.task.group_id, purpose=task.purpose,
-            seed=lease.task.seed, temperature=task.temperature, top_p=task.top_p, turns_max=limits.turns_max,
-            context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max,
-            traceparent=held.traceparent,
-        )  # fmt: skip
-        return pb.AttachResponse(
-            request_id=f"assign-{_sample(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
-            assignment=pb.Assignment(
-                task_id=task.task_id, task_type=task.task_type, seed=task.seed, payload_json=json.dumps(task.payload, default=str),
-                api_key=sign(claims, self._secret), wall_s=limits.wall_s, turns_max=limits.turns_max,
-                context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max,
-                temperature=task.temperature, top_p=task.top_p, traceparent=held.traceparent,
-            ),
-        )  # fmt: skip
+        return assignment(lease, self._held[lease.execution_id].traceparent, self._secret)
 
     # -- endings
 
@@ -267,7 +241,7 @@ class Leasing:
         await asyncio.shield(self._start_ending(lease, said))
 
     def _start_ending(self, lease: Lease, said: Said) -> asyncio.Task:
-        sample = _sample(lease)
+        sample = sample_of(lease)
         if sample not in self._ending:
             self._ending[sample] = self._spawn(self._put_ending(lease, said))
             self._ending[sample].add_done_callback(lambda _: self._ending.pop(sample, None))
@@ -287,8 +261,8 @@ class Leasing:
 
     async def _put_ending(self, lease: Lease, said: Said) -> None:
         held = self._held.get(lease.execution_id)
-        totals = await self._calls.close(_sample(lease))
-        record = self._ending_record(lease, said, totals, held.traceparent if held else "")
+        totals = await self._calls.close(sample_of(lease))
+        record = self._ended_fact(lease, said, totals, held.traceparent if held else "")
         await self._bus.publish(record)
         self.book.attempts.ended(lease.execution_id, lease.attempt)
         self._drop(lease)
@@ -302,17 +276,12 @@ class Leasing:
                 held.span.end()
             await held.delivery.ack()
 
-    def _ending_record(self, lease: Lease, said: Said, totals: Totals, traceparent: str) -> ExecutionEnded:
-        task, now_s, sample = lease.task, self._clock.now_s(), _sample(lease)
-        started_at_s = self._restored.started_at_s.get(sample, 0.0)
-        return ExecutionEnded(
-            execution_id=lease.execution_id, group_id=task.group_id, attempt=lease.attempt, task_type=task.task.task_type,
-            tenant=task.task.tenant, purpose=task.task.purpose, ending=said.ending, reason=said.reason, detail=said.detail,
-            evaluation=said.evaluation, turns=totals.turns, tokens_sampled=totals.tokens_sampled, calls=totals.calls,
-            external_calls=said.external_calls, occupancy_s=max(0.0, now_s - started_at_s) if started_at_s else 0.0,
-            policy_version=task.policy_version, leased_at_s=self._restored.leased_at_s.get(sample, 0.0),
-            started_at_s=started_at_s, at_s=now_s, model_wait_s=totals.model_wait_s, traceparent=traceparent,
-        )  # fmt: skip
+    def _ended_fact(self, lease: Lease, said: Said, totals: Totals, traceparent: str) -> ExecutionEnded:
+        sample = sample_of(lease)
+        leased_at_s, started_at_s = (
+            times.get(sample, 0.0) for times in (self._restored.leased_at_s, self._restored.started_at_s)
+        )
+        return ended_fact(lease, said, totals, leased_at_s, started_at_s, self._clock.now_s(), traceparent)
 
     async def _exhaust(self, delivery: Delivery) -> None:
         """Every attempt was lost: an ending on record, never a zero and never silence."""
@@ -320,7 +289,7 @@ class Leasing:
         attempt = max(task.attempt_base + delivery.deliveries, self.book.attempts.newest(task.execution_id))
         lease = Lease(task, attempt, "", self._clock.monotonic_s())
         detail = f"{delivery.deliveries - 1} deliveries were lost with their environments or gateways"
-        record = self._ending_record(
+        record = self._ended_fact(
             lease, Said("failed", "attempts_exhausted", detail, None), Totals(), delivery.traceparent
         )
         await self._bus.publish(record)
@@ -332,24 +301,20 @@ class Leasing:
         """A re-dispatch: the older attempt's words no longer count."""
         held = self._held.get(lease.execution_id)
         self._cancel(lease, "a newer attempt was dispatched")
-        await self._calls.close(_sample(lease))
+        await self._calls.close(sample_of(lease))
         self._drop(lease)
         if held is not None:
             await held.delivery.ack()
 
     def _cancel(self, lease: Lease, reason: str) -> None:
-        message = pb.AttachResponse(
-            request_id=f"cancel-{_sample(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
-            cancel=pb.Cancel(reason=reason),
-        )  # fmt: skip
-        self._environments.send(lease.instance_id, message)
+        self._environments.send(lease.instance_id, cancel(lease, reason))
 
     def _drop(self, lease: Lease) -> None:
         self.book.release(lease.execution_id)
         self._held.pop(lease.execution_id, None)
         self._early.pop(lease.execution_id, None)
-        self._restored.leased_at_s.pop(_sample(lease), None)
-        self._restored.started_at_s.pop(_sample(lease), None)
+        self._restored.leased_at_s.pop(sample_of(lease), None)
+        self._restored.started_at_s.pop(sample_of(lease), None)
         self._changed.set()
 
     # -- time
@@ -361,7 +326,7 @@ class Leasing:
             await asyncio.sleep(TICK_S)
             now_s = self._clock.monotonic_s()
             for lease in self.book.overdue(now_s):
-                if _sample(lease) not in self._ending:
+                if sample_of(lease) not in self._ending:
                     phase = "start" if lease.started_s is None else "end"
                     self._cancel(lease, f"the environment did not {phase} in time")
                     detail = f"no word of its {phase} within {lease.deadline_s() - lease.leased_s:.0f} s of its lease"
@@ -379,29 +344,10 @@ class Leasing:
         """Its environment is gone: somebody else gets it, as the next attempt (NeMo-RL#3599)."""
         log.warning("%s attempt %d: its environment is gone, it is given out again", lease.execution_id, lease.attempt)
         held = self._held.get(lease.execution_id)
-        await self._calls.close(_sample(lease))
+        await self._calls.close(sample_of(lease))
         self._drop(lease)
         if held is not None:
             if held.span is not None:
                 held.span.set_status(trace.Status(trace.StatusCode.ERROR, "environment lost"))
                 held.span.end()
             await held.delivery.nak()
-
-
-def _sample(lease: Lease) -> str:
-    return sample_id(lease.execution_id, lease.attempt)
-
-
-def _checked(message: pb.Ended, has_started: bool) -> Said:
-    try:
-        evaluation = None
-        if message.HasField("evaluation"):
-            said = message.evaluation
-            evaluation = check_evaluation(
-                said.outcome, said.valid, said.milestones, said.milestone_weights, said.evidence_json, said.tries
-            )
-        return check_ending(
-            message.ending, message.reason, message.detail, message.external_calls, evaluation, has_started
-        )
-    except InvalidInput as error:
-        return Said("failed", "environment_invalid", str(error)[:2000], None)

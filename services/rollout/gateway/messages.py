@@ -1,0 +1,81 @@
+"""Messages and facts about one lease, built from it: what the environment is sent, what goes on record."""
+
+import json
+
+from gyre.api.rollout.v1 import environments_pb2 as pb
+from gyre.errors import InvalidInput
+from gyre.ids import sample_id
+from gyre.records import ExecutionEnded, ExecutionStarted
+from services.rollout.core.ending import Said, check_ending, check_evaluation
+from services.rollout.core.keys import Claims, sign
+from services.rollout.core.leases import Lease
+from services.rollout.gateway.calls import Totals
+
+
+def sample_of(lease: Lease) -> str:
+    return sample_id(lease.execution_id, lease.attempt)
+
+
+def assignment(lease: Lease, traceparent: str, secret: bytes) -> pb.AttachResponse:
+    """The task, its limits, and a key that opens this attempt's model calls and nothing else."""
+    task, limits = lease.task.task, lease.task.task.limits
+    claims = Claims(
+        execution_id=lease.execution_id, attempt=lease.attempt, group_id=lease.task.group_id, purpose=task.purpose,
+        seed=lease.task.seed, temperature=task.temperature, top_p=task.top_p, turns_max=limits.turns_max,
+        context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max, traceparent=traceparent,
+    )  # fmt: skip
+    return pb.AttachResponse(
+        request_id=f"assign-{sample_of(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
+        assignment=pb.Assignment(
+            task_id=task.task_id, task_type=task.task_type, seed=task.seed, payload_json=json.dumps(task.payload, default=str),
+            api_key=sign(claims, secret), wall_s=limits.wall_s, turns_max=limits.turns_max,
+            context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max,
+            temperature=task.temperature, top_p=task.top_p, traceparent=traceparent,
+        ),
+    )  # fmt: skip
+
+
+def cancel(lease: Lease, reason: str) -> pb.AttachResponse:
+    return pb.AttachResponse(
+        request_id=f"cancel-{sample_of(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
+        cancel=pb.Cancel(reason=reason),
+    )  # fmt: skip
+
+
+def started_fact(lease: Lease, said: pb.Started, at_s: float) -> ExecutionStarted:
+    return ExecutionStarted(
+        execution_id=lease.execution_id, group_id=lease.task.group_id, attempt=lease.attempt,
+        environment=lease.task.task.environment, image_digest=said.image_digest, seed=lease.task.task.seed,
+        tool_versions=dict(said.tool_versions), dependency_snapshot=said.dependency_snapshot, at_s=at_s,
+    )  # fmt: skip
+
+
+def ended_fact(
+    lease: Lease, said: Said, totals: Totals, leased_at_s: float, started_at_s: float, now_s: float, traceparent: str
+) -> ExecutionEnded:
+    """Occupancy runs from Started to this ending, whoever caused it (C6); 0 where the environment never came up."""
+    task = lease.task.task
+    return ExecutionEnded(
+        execution_id=lease.execution_id, group_id=lease.task.group_id, attempt=lease.attempt, task_type=task.task_type,
+        tenant=task.tenant, purpose=task.purpose, ending=said.ending, reason=said.reason, detail=said.detail,
+        evaluation=said.evaluation, turns=totals.turns, tokens_sampled=totals.tokens_sampled, calls=totals.calls,
+        external_calls=said.external_calls, occupancy_s=max(0.0, now_s - started_at_s) if started_at_s else 0.0,
+        policy_version=lease.task.policy_version, leased_at_s=leased_at_s, started_at_s=started_at_s, at_s=now_s,
+        model_wait_s=totals.model_wait_s, traceparent=traceparent,
+    )  # fmt: skip
+
+
+def checked_ending(message: pb.Ended, has_started: bool) -> Said:
+    """What breaks the contract is an ending of its own, failed(environment_invalid), with what was wrong."""
+    try:
+        evaluation = None
+        if message.HasField("evaluation"):
+            said = message.evaluation
+            evaluation = check_evaluation(
+                said.outcome, said.valid, said.milestones, said.milestone_weights, said.evidence_json, said.tries
+            )
+        return check_ending(
+            message.ending, message.reason, message.detail, message.external_calls, evaluation, has_started
+        )
+    except InvalidInput as error:
+        return Said("failed", "environment_invalid", str(error)[:2000], None)
