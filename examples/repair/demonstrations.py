@@ -3,7 +3,7 @@
 Every line holds one attempt on a training task, made by one of several demonstrators with the real tools:
 
     careful      tests, reads the failing file, mends the fault, tests again, submits
-    persistent   the same, but the first edit is wrong; the tests show it and a second edit mends the fault
+    persistent   the same, but the first edit is wrong or refused; seeing that, a second edit mends the fault
     sloppy       finds the place, edits it wrongly, submits without testing
     hasty        opens some file, changes something in it, submits
     quitter      looks around and submits
@@ -78,6 +78,13 @@ class Attempt:
         self.edit(package.fault_path, package.fault_name, package.wrong, new)
         return new
 
+    def misfire(self) -> None:
+        """Try an edit that the tool refuses: a fragment that is not there."""
+        package = self.package
+        body = package.files[package.fault_path][slice(*body_of(package.files[package.fault_path], package.fault_name))]
+        fragments = [w for forms in WRONG.values() for w in forms if w not in body]
+        self.edit(package.fault_path, package.fault_name, self.rng.choice(fragments), package.right)
+
     def meddle(self, path: str) -> None:
         """Change something that was right in `path`."""
         text = self.package.files[path]
@@ -108,10 +115,14 @@ def careful(attempt: Attempt) -> None:
 
 def persistent(attempt: Attempt) -> None:
     attempt.look()
-    written = attempt.botch()
-    if attempt.call("run_tests") != "OK":
-        attempt.mend(old=written)
-        attempt.call("run_tests")
+    if attempt.rng.random() < 0.5:
+        written = attempt.botch()
+        if attempt.call("run_tests") != "OK":
+            attempt.mend(old=written)
+    else:
+        attempt.misfire()
+        attempt.mend()
+    attempt.call("run_tests")
     attempt.call("submit")
 
 
@@ -141,7 +152,7 @@ def quitter(attempt: Attempt) -> None:
 
 Demonstrator = Callable[[Attempt], None]
 MIXTURE: tuple[tuple[Demonstrator, float], ...] = (
-    (careful, 0.36), (persistent, 0.10), (sloppy, 0.10), (hasty, 0.12), (quitter, 0.32),
+    (careful, 0.34), (persistent, 0.14), (sloppy, 0.08), (hasty, 0.10), (quitter, 0.34),
 )  # fmt: skip
 """Demonstrator → share of the attempts."""
 
