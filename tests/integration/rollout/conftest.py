@@ -34,12 +34,11 @@ async def system(tmp_path_factory, model_dir):
     """Everything up, two cells serving; one for all tests of a module, for a cell takes seconds to start."""
     run = TestRun(tmp_path_factory.mktemp("run"), SETTINGS | {"model": {"path": str(model_dir)}})
     async with run:
-        await asyncio.gather(
-            run.start("services.rollout.cell", "--cell", "0", endpoint="cell-0"),
-            run.start("services.rollout.cell", "--cell", "1", endpoint="cell-1"),
+        cells = await asyncio.gather(
+            *(run.start("services.rollout.cell", "--cell", str(i), endpoint=f"cell-{i}") for i in range(2))
         )
         gateway = await run.start("services.rollout", endpoint="rollout")
-        async with Driver(run, gateway) as made:
+        async with Driver(run, gateway, list(cells)) as made:
             yield made
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import openai
 
+from gyre.api.rollout.v1 import cells_pb2, cells_pb2_grpc, environments_pb2_grpc, rollout_pb2, rollout_pb2_grpc
 from gyre.api.rollout.v1 import environments_pb2 as pb
-from gyre.api.rollout.v1 import environments_pb2_grpc, rollout_pb2, rollout_pb2_grpc
 from gyre.bus import Bus
 from gyre.records import (
     AlarmRaised,
@@ -100,8 +100,11 @@ class EnvironmentDouble:
 class Driver:
     """The rest of the system."""
 
-    def __init__(self, run: TestRun, gateway: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, run: TestRun, gateway: asyncio.subprocess.Process, cells: list[asyncio.subprocess.Process]
+    ) -> None:
         self.run = run
+        self.cells = cells
         self.gateway = gateway
         self.facts: list[Any] = []
         self.environment: EnvironmentDouble
@@ -211,10 +214,25 @@ class Driver:
         async with open_channel(self.run.folder.endpoint("rollout"), self.run.service_key) as channel:
             return await rollout_pb2_grpc.RolloutServiceStub(channel).GetState(rollout_pb2.GetStateRequest())
 
-    async def restart_gateway(self, signal: int) -> None:
+    async def restart_gateway(self, signal: int) -> int:
+        """The exit code of the one that was stopped."""
         self.gateway.send_signal(signal)
-        await self.gateway.wait()
+        code = await self.gateway.wait()
         self.gateway = await self.run.start("services.rollout", endpoint="rollout")
+        return code
+
+    async def kill_cell(self, index: int) -> None:
+        self.cells[index].kill()
+        await self.cells[index].wait()
+
+    async def start_cell(self, index: int) -> None:
+        self.cells[index] = await self.run.start(
+            "services.rollout.cell", "--cell", str(index), endpoint=f"cell-{index}"
+        )
+
+    async def cell_status(self, index: int) -> cells_pb2.GetStatusResponse:
+        async with open_channel(self.run.folder.endpoint(f"cell-{index}"), self.run.service_key) as channel:
+            return await cells_pb2_grpc.CellServiceStub(channel).GetStatus(cells_pb2.GetStatusRequest())
 
     async def recorded(self, count: int, index: int = 0) -> list[CallRecorded]:
         """Wait for that many call records of an execution."""

@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import shutil
+import signal
 import time
 
 import pytest
 
+from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.env import Environment, Score, StepResult, serve_async
 from gyre.records import AlarmRaised, ExecutionEnded, WeightsPublished, array
 
@@ -92,3 +94,51 @@ async def test_published_weights_are_taken_while_calls_run_and_damaged_ones_are_
         if await version_of_call(index) == 3:
             break
     assert index < 11
+
+
+async def test_a_cell_killed_in_mid_call_loses_nothing_and_finds_its_place_again(driver):
+    """A1, A6: its calls go on at the other cell; the process that starts anew loads the newest weights by the last role fact."""
+    clients = [driver.client((await driver.begin(index, output_tokens_max=450))[0]) for index in range(4)]
+    calls = [client.chat.completions.create(model="m", messages=START, stream=True) for client in clients]
+    streams = [aiter(stream) for stream in await asyncio.gather(*calls)]
+    await asyncio.gather(*(anext(one) for one in streams))
+    await driver.kill_cell(0)
+    for one in streams:
+        last = [chunk async for chunk in one][-1]
+        assert last.choices[0].finish_reason
+    for index in range(4):
+        (record,) = await driver.recorded(1, index)
+        assert record.cells[-1] == "cell-1" or record.cells == ["cell-0"]
+        assert len(record.output_ids) == len(record.logprobs) == len(record.versions)
+    await driver.start_cell(0)
+    for _ in range(200):
+        status = await driver.cell_status(0)
+        if status.serving:
+            break
+        await asyncio.sleep(0.05)
+    assert status.serving and status.version == 3, "version 3 is the newest that was published"
+
+
+async def test_a_gateway_told_to_stop_ends_cleanly_and_its_successor_goes_on(driver):
+    """State and restarts: SIGTERM is exit code 0; the execution's next call continues its session."""
+    key, _ = await driver.begin()
+    client = driver.client(key, retries=6)
+    first = await client.chat.completions.create(model="m", messages=START, max_tokens=8)
+    assert await driver.restart_gateway(signal.SIGTERM) == 0
+    message = first.choices[0].message.model_dump(exclude_none=True)
+    await client.chat.completions.create(model="m", messages=[*START, message, {"role": "user", "content": "on"}])
+    records = await driver.recorded(2)
+    assert records[1].parent == records[0].call_id
+
+
+async def test_messages_above_four_mebibytes_are_refused_by_the_transport(driver):
+    """Security: nothing that large is read into memory; the stream breaks, and a new one is welcome."""
+    _, attempt = await driver.begin()
+    await driver.environment.say(
+        driver.execution, attempt, ended=pb.Ended(ending="failed", reason="x", detail="y" * 5_000_000)
+    )
+    await asyncio.sleep(0.5)
+    await driver.environment.detach()
+    welcome = await driver.environment.attach()
+    assert welcome.HasField("welcome") and not welcome.welcome.unknown
+    assert not [fact for fact in driver.about() if isinstance(fact, ExecutionEnded)]
