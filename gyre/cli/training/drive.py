@@ -37,7 +37,8 @@ from gyre.run_folder import RunFolder
 from gyre.supervisor import Supervisor
 
 POLL_S = 0.25
-FEED_EVERY_S = 1.0
+FEED_EVERY_S = 0.1
+RESERVE_FACTOR = 1.25
 STALL_S = 600.0
 """Without any fact for this long the run is taken to have stalled: the longest silence of a healthy run is one execution's wall clock."""
 RETURN_S = 60.0
@@ -132,9 +133,10 @@ class Driver:
         steps, cells = self.config.run.steps, self.config.scheduler.cells
         source = tasks.training(self._source, self.config)
         # All of the first boundary's tasks are there before it happens: what it dispatches depends on the seed alone.
-        await tasks.submit(scheduler, self._take(source, self._reserve))
+        submitted = self._reserve
+        await tasks.submit(scheduler, self._take(source, submitted))
         await retried(lambda: scheduler.StartTraining(pb.StartTrainingRequest(steps=steps), timeout=30))
-        feeding = asyncio.create_task(self._feed(scheduler, source))
+        feeding = asyncio.create_task(self._feed(scheduler, source, submitted))
         try:
             done = asyncio.ensure_future(
                 self._until(lambda: self.progress.steps >= steps and self.progress.published >= steps)
@@ -151,21 +153,25 @@ class Driver:
             await asyncio.wait_for(self._until(lambda: self.progress.all_serving(cells)), RETURN_S)
         await self._until(self.progress.any_serving)
 
-    async def _feed(self, scheduler, source: Iterator[pb.Task]) -> None:
-        """Keep the queue longer than any boundary can ask for. How many tasks a run takes follows from turns, so it is not known before."""
+    async def _feed(self, scheduler, source: Iterator[pb.Task], submitted: int) -> None:
+        """Keep a little more in the queue than the next boundary can ask for.
+
+        How many tasks a run takes follows from turns, so it is not known before; and a long queue would be sent longest first, one
+        type of task after the other.
+        """
         while True:
-            state = await retried(lambda: scheduler.GetState(pb.GetStateRequest(), timeout=10))
-            missing = self._reserve - state.queued_groups
+            missing = self._reserve - (submitted - len(self.progress.groups_dispatched))
             if missing > 0:
                 await tasks.submit(scheduler, self._take(source, missing))
+                submitted += missing
             await asyncio.sleep(FEED_EVERY_S)
 
     @property
     def _reserve(self) -> int:
-        """Twice what a boundary fills up to, (φ+μ)·B groups, and a step more."""
+        """What a boundary fills up to, (φ+μ)·B groups, with B as batches really consume them, and a quarter more."""
         given = self.config.scheduler
         depth = given.extra_depth_steps + given.steps_per_publish
-        return math.ceil(2 * depth * given.groups_per_step) + given.groups_per_step
+        return math.ceil(RESERVE_FACTOR * depth * self.progress.groups_per_step(given.groups_per_step))
 
     def _take(self, source: Iterator[pb.Task], count: int) -> list[pb.Task]:
         return [next(source) for _ in range(count)]

@@ -12,6 +12,7 @@ from gyre.ids import sample_id
 
 RECENT = 128
 """Samples over which reward and success move: two to four batches of the usual size."""
+RECENT_BATCHES = 8
 FOLLOWS = (
     r.GroupDispatched, r.ExecutionEnded, r.RoleChanged, r.WaterlevelChanged, r.WeightsPublished, r.SampleReady,
     r.SampleDropped, r.BatchClosed, r.StepJoined, r.StepUpdated, r.AlarmRaised,
@@ -72,6 +73,8 @@ class Progress:
         """(mean, groups, max) of each batch."""
         self.rewards: deque[float] = deque(maxlen=RECENT)
         self.successes: deque[bool] = deque(maxlen=RECENT)
+        self.groups_dispatched: set[str] = set()
+        """Training groups handed out."""
         self.dispatched: set[str] = set()
         """Training executions handed out."""
         self.trained: set[str] = set()
@@ -93,6 +96,7 @@ class Progress:
         self.begun_s = self.begun_s or fact.at_s
         match fact:
             case r.GroupDispatched(purpose="train"):
+                self.groups_dispatched.add(fact.group_id)
                 self.dispatched.update(fact.execution_ids)
             case r.ExecutionEnded():
                 self._execution_ended(fact)
@@ -173,6 +177,10 @@ class Progress:
         """Mean over all groups that batches consumed (A5); None before the first."""
         groups = sum(count for _, count, _ in self.staleness)
         return sum(mean * count for mean, count, _ in self.staleness) / groups if groups else None
+
+    def groups_per_step(self, planned: int) -> int:
+        """The most groups that one of the last batches consumed, at least as many as planned."""
+        return max([planned, *(count for _, count, _ in self.staleness[-RECENT_BATCHES:])])
 
     @property
     def drops(self) -> dict[str, int]:
