@@ -73,7 +73,9 @@ class Session:
         return Prompt(ids, parent, kept, digests[-1])
 
     def recorded(self, digest: bytes, wanted: Mapping[str, float]) -> CallRecorded | None:
-        """The record of the same call made before: same conversation, same sampling parameters as `wanted`."""
+        """The record of the same call made before: same conversation, same sampling parameters as `wanted`.
+
+        Two equal calls that a harness means as two samples cannot be told from a retry: equal histories never fork."""
         for record in self._by_conversation.get(digest.hex(), ()):
             if all(getattr(record.sampling, name) == value for name, value in wanted.items()):
                 return record

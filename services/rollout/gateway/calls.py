@@ -195,6 +195,7 @@ class ModelCalls:
         running.work = Work(
             name, session.sample_id, prompt.ids.tolist(), sampling, self.model.stop_ids,
             STREAM_CHUNK_TOKENS if request.stream else 0, now_s, self._streamer(running) if request.stream else None,
+            claims.traceparent,
         )  # fmt: skip
         entry.running[key] = running
         entry.live.add(running)

@@ -41,6 +41,8 @@ class Work:
     chunk_tokens: int
     arrived_s: float
     on_tokens: Callable[[Sequence[int]], None] | None = None
+    traceparent: str = ""
+    """The execution's span; the cell's own span becomes its child."""
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
@@ -114,14 +116,15 @@ class CellPool:
         work.is_abandoned = True
         if work.ticket is not None and not work.ticket.done():
             work.ticket.set_result(None)
-        if not work.at:
+        if not work.at or work.stream is None:
             return
+        # A cell that takes the word and never ends the stream must not hold up the execution's ending.
+        asyncio.get_running_loop().call_later(ABORT_TIMEOUT_S, work.stream.cancel)
         try:
             await self.stubs[work.at].Abort(pb.AbortRequest(call_id=work.call_id), timeout=ABORT_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             log.info("%s: abort at %s: %s", work.call_id, work.at, error.details())
-            if work.stream is not None:
-                work.stream.cancel()
+            work.stream.cancel()
 
     async def _place(self, work: Work) -> str | None:
         from_s = self._clock.monotonic_s()
@@ -159,7 +162,8 @@ class CellPool:
         )  # fmt: skip
         if not work.cells or work.cells[-1] != cell:
             work.cells.append(cell)
-        work.at, work.stream = cell, self.stubs[cell].Generate(request)
+        metadata = (("traceparent", work.traceparent),) if work.traceparent else None
+        work.at, work.stream = cell, self.stubs[cell].Generate(request, metadata=metadata)
         self.running[cell].add(work)
         try:
             async for chunk in work.stream:

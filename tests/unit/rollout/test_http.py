@@ -1,0 +1,75 @@
+"""The HTTP side with doubles behind it: streams that wait, harnesses that hang up (AReaL#1498)."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from gyre.bus.server import free_port
+from services.rollout.core.keys import sign
+from services.rollout.gateway import calls as calls_module
+from services.rollout.gateway import http as http_module
+from services.rollout.gateway.http import HttpGateway
+
+from .test_calls import claims, made  # noqa: F401  a fixture
+
+SECRET = b"s" * 32
+BODY = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
+
+
+@pytest.fixture
+async def served(made):  # noqa: F811
+    calls, pool, bus, _ = made
+    gateway, address = HttpGateway(calls, SECRET, 10_000, 200), f"127.0.0.1:{free_port()}"
+    await gateway.start(address)
+    headers = {"authorization": f"Bearer {sign(claims(), SECRET)}"}
+    async with aiohttp.ClientSession(f"http://{address}", headers=headers) as http:
+        yield http, pool, bus, calls
+    await gateway.stop()
+
+
+async def test_a_stream_that_waits_says_so_and_ends_as_the_plain_reply(served, monkeypatch):
+    """Comments keep proxies and clients from giving up; usage and [DONE] are always there (litellm#24176)."""
+    http, pool, _, _ = served
+    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.05)
+    pool.go.clear()
+    async with http.post("/v1/chat/completions", json=BODY | {"stream": True}) as reply:
+        asyncio.get_running_loop().call_later(0.2, pool.go.set)
+        text = (await reply.read()).decode()
+    lines = [line for line in text.split("\n\n") if line]
+    assert lines.count(": keep-alive") >= 2 and lines[-1] == "data: [DONE]"
+    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    assert "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks) == "hello"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop" and chunks[-1]["usage"]["prompt_tokens"] > 0
+    async with http.post("/v1/chat/completions", json=BODY) as plain:
+        assert (await plain.json())["choices"][0]["message"] == {"role": "assistant", "content": "hello"}
+
+
+async def test_a_call_nobody_waits_for_is_given_up_and_marked(served, monkeypatch):
+    """B1: what was sampled is on record, cancelled and not delivered; the retry after that is a call of its own."""
+    http, pool, bus, _ = served
+    monkeypatch.setattr(calls_module, "RETRY_GRACE_S", 0.1)
+    pool.go.clear()
+    with pytest.raises(TimeoutError):
+        async with http.post("/v1/chat/completions", json=BODY, timeout=aiohttp.ClientTimeout(total=0.1)):
+            pass
+    for _ in range(100):
+        if bus.records:
+            break
+        await asyncio.sleep(0.02)
+    assert (bus.records[0].finish_reason, bus.records[0].delivered) == ("cancelled", False)
+    async with http.post("/v1/chat/completions", json=BODY) as again:
+        assert again.status == 200
+    assert [record.call_index for record in bus.records] == [0, 1]
+    assert bus.records[1].parent_tokens == bus.records[0].prompt_tokens == len(bus.records[0].prompt_delta) // 4
+
+
+@pytest.mark.parametrize(
+    "method, path, status", [("GET", "/nowhere", 404), ("GET", "/v1/chat/completions", 405), ("GET", "/healthz", 200)]
+)
+async def test_other_paths(served, method, path, status):
+    http, *_ = served
+    async with http.request(method, path) as reply:
+        assert reply.status == status
+        assert status == 200 or (await reply.json())["error"]["code"] == "not_found"
