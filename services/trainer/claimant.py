@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from gyre.records import MicroStep
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
-from services.trainer.core.step import Verdict
+from services.trainer.core.events import Verdict
 from services.trainer.gradient import SampleSeen
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from gyre.config import Config
 from gyre.records import StepUpdated, decode_fact, encode
 from gyre.run_folder import RunFolder
 from services.trainer import checkpoint
+from services.trainer.core.events import Batch
 from services.trainer.core.plan import burst_of
-from services.trainer.core.step import Batch
 from services.trainer.losses.metrics import Sums
 from services.trainer.model import Policy
 from services.trainer.optimizer import Optimizer

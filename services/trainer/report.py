@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gyre.errors import InvariantBroken
 from gyre.records import StepUpdated
-from services.trainer.core.step import Batch
+from services.trainer.core.events import Batch
 from services.trainer.gradient import SampleSeen
 from services.trainer.losses.metrics import Sums, add_up, summarise
 

@@ -25,7 +25,7 @@ from services.trainer.checkpoint import digest_of
 from services.trainer.claimant import Claimant
 from services.trainer.claims import HEARTBEATS, Claims
 from services.trainer.compute import Compute
-from services.trainer.core.step import Verdict
+from services.trainer.core.events import Verdict
 from services.trainer.gradient import SampleSeen
 from services.trainer.rpc import ANSWERS, computed_message
 

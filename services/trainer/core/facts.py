@@ -14,7 +14,7 @@ from gyre.records import (
     StepUpdated,
     WeightsPublished,
 )
-from services.trainer.core.step import Batch
+from services.trainer.core.events import Batch
 
 FOLLOWED = (RunStarted, RoleChanged, BatchExtended, BatchClosed, StepOpened, StepUpdated, WeightsPublished)
 

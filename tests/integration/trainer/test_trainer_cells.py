@@ -10,7 +10,7 @@ import torch
 from gyre.clock import SystemClock
 from gyre.records import MicroStep, RoleChanged, StepJoined, StepOpened, StepUpdated, WeightsPublished
 from gyre.run_folder import RunFolder
-from services.trainer.core.step import Batch
+from services.trainer.core.events import Batch
 from services.trainer.gradient import accumulate
 from services.trainer.learner import Learner
 from services.trainer.model import Policy

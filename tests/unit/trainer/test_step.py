@@ -1,6 +1,8 @@
 """The step machine: who computes what, joining, deaths in every phase, exactly once."""
 
+import ast
 import random
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,16 @@ def sealed() -> StepState:
     state, effects = play(reducing(), s.Leave(ONE), s.ReduceEnded(1, False))
     assert state.phase is Phase.SEALED and effects == [] and dict(state.computed) == {"b": CORE}
     return state
+
+
+def test_the_core_reads_no_clock_and_knows_no_transport():
+    """E. Decisions are values: nothing in services/trainer/core imports what it could act with."""
+    forbidden = {"torch", "asyncio", "grpc", "nats", "time", "random", "datetime", "threading"}
+    for path in Path(s.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & forbidden, path.name
 
 
 def test_every_phase_knows_every_event():
