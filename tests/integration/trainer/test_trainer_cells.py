@@ -62,7 +62,7 @@ async def test_a_core_and_two_satellites_give_the_weights_of_one_process(tmp_pat
         await run.role(0, "training")
         await run.until(lambda: run.of(StepOpened, step=0))
         await run.extend(0, 0, first[:2])
-        await asyncio.sleep(0.5)  # the core computes them alone
+        await run.until_computed(2)  # by the core alone
         await run.role(1, "training")
         await run.role(2, "training")
         await run.until(lambda: len(run.of(StepJoined, step=0)) == 2)
@@ -105,7 +105,7 @@ async def test_a_satellite_killed_in_mid_step_loses_nothing(tmp_path):
         expected = reference(run, tmp_path / "reference", [micros])
         for index in range(5):
             await run.extend(0, index, micros[2 * index : 2 * index + 2])
-        await asyncio.sleep(0.5)  # ten micro-steps over three cells: each has computed some, and they wait for more
+        await run.until_computed(10)  # ten micro-steps over three cells: each has computed some, and they wait for more
         run.trainers[2].send_signal(signal.SIGKILL)
         await run.extend(0, 5, micros[10:])
         await run.close(0, micros)
@@ -129,7 +129,7 @@ async def test_a_satellite_killed_in_the_reduction_loses_nothing(tmp_path):
         await run.until(lambda: run.of(StepOpened, step=1))
         for index in range(6):
             await run.extend(1, 3 + index, second[2 * index : 2 * index + 2])
-        await asyncio.sleep(0.6)
+        await run.until_computed(12)
         # Stopped, it cannot answer the reduction that begins now; then it is killed inside it.
         run.trainers[2].send_signal(signal.SIGSTOP)
         await run.close(1, second)
@@ -154,7 +154,7 @@ async def test_a_hung_satellite_is_taken_for_dead(tmp_path):
         expected = reference(run, tmp_path / "reference", [micros])
         for index in range(3):
             await run.extend(0, index, micros[2 * index : 2 * index + 2])
-        await asyncio.sleep(0.5)
+        await run.until_computed(6)
         run.trainers[1].send_signal(signal.SIGSTOP)
         await asyncio.sleep(0.1)
         await run.close(0, micros)
@@ -182,7 +182,7 @@ async def test_a_killed_core_goes_on_from_its_checkpoint(tmp_path):
         await run.until(lambda: run.of(StepOpened, step=1))
         await run.extend(1, 3, second[:2])
         await run.extend(1, 4, second[2:4])
-        await asyncio.sleep(0.5)
+        await run.until_computed(4)
         run.trainers[0].send_signal(signal.SIGKILL)
         await run.trainers[0].wait()
         await run.extend(1, 5, second[4:])

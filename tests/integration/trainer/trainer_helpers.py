@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
 from gyre.ids import micro_id
 from gyre.records import (
     BatchClosed,
@@ -25,6 +26,7 @@ from gyre.records import (
     WeightsPublished,
     pack,
 )
+from gyre.rpc import open_channel
 from tests.support import TestRun
 
 VOCAB = 128
@@ -76,7 +78,7 @@ class Run(TestRun):
     __test__ = False
 
     def __init__(self, root: Path, cells: int = 3, steps: int = 4, **trainer: Any) -> None:
-        defaults = {"claim_s": 2.0, "lr": 1e-2, "threads": 1}
+        defaults = {"claim_s": 2.0, "lr": 1e-3, "threads": 1}
         super().__init__(
             root, {"scheduler": {"cells": cells, "steps_per_publish": 2}, "trainer": {**defaults, **trainer}}
         )
@@ -118,6 +120,16 @@ class Run(TestRun):
                 assert process.returncode in (None, -9, 0), f"trainer {cell} ended with {process.returncode}"
             await asyncio.sleep(0.02)
         raise AssertionError(f"not within {timeout_s} s; last facts {self.facts[-5:]}")
+
+    async def until_computed(self, count: int, timeout_s: float = 60.0) -> None:
+        """The core knows of `count` computed micro-steps of the open step."""
+        async with open_channel(self.folder.endpoint("trainer-0"), self.service_key) as channel:
+            stub = core_pb2_grpc.CoreServiceStub(channel)
+            for _ in range(int(timeout_s / 0.05)):
+                if (await stub.GetState(core_pb2.GetStateRequest())).micro_computed >= count:
+                    return
+                await asyncio.sleep(0.05)
+        raise AssertionError(f"fewer than {count} micro-steps are computed")
 
     async def until_no_claims(self, timeout_s: float = 10.0) -> None:
         """Every micro-step is acknowledged."""
