@@ -39,8 +39,8 @@ from gyre.supervisor import Supervisor
 POLL_S = 0.25
 FEED_EVERY_S = 0.1
 RESERVE_FACTOR = 1.25
-STALL_S = 600.0
-"""Without any fact for this long the run is taken to have stalled: the longest silence of a healthy run is one execution's wall clock."""
+STALL_S = 120.0
+"""Without any fact for this long, and the wall clock of one execution beside, the run has stalled: that is a healthy run's longest silence."""
 RETURN_S = 60.0
 """After the last publish cells go back to serving; the evaluation begins at the latest then, on those that serve."""
 INTAKE_S = 60.0

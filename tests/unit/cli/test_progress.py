@@ -129,3 +129,9 @@ def test_the_summary_has_every_promised_field():
     promised = ("success_before", "success_after", "steps", "role_changes", "role_change_s", "mid_batch_joins", "staleness_mean",
                 "staleness_law", "dispatched", "trained", "dropped", "in_flight", "turns", "tokens_sampled", "audit", "wall_s")  # fmt: skip
     assert set(promised) <= set(summarize(config, "f", Progress(), [], [], {}, {}, {}))
+
+
+def test_the_queue_follows_what_batches_really_consume():
+    """A4: 8 groups planned, batches took 6 and 11: the next boundary may ask for 11 a step; 20 batches ago does not matter."""
+    assert folded(closed(0, 0.0, 6), closed(1, 0.0, 11)).groups_per_step(8) == 11
+    assert folded(closed(0, 0.0, 40), *(closed(i, 0.0, 6) for i in range(1, 20))).groups_per_step(8) == 8
