@@ -8,10 +8,12 @@ import contextlib
 import logging
 from collections.abc import Iterable
 
-from gyre.bus import Delivery
+import msgspec
+
+from gyre.bus import BlobStore, Delivery
 from gyre.bus.work import WorkQueue
 from gyre.errors import Unavailable
-from gyre.records import MicroStep
+from gyre.records import MicroStep, decode_rows
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +27,9 @@ ACK_TRIES = 5
 class Claims:
     """Deliveries this cell holds, by micro-step."""
 
-    def __init__(self, queue: WorkQueue, claim_s: float) -> None:
+    def __init__(self, queue: WorkQueue, blobs: BlobStore, claim_s: float) -> None:
         self._queue = queue
+        self._blobs = blobs
         self._claim_s = claim_s
         self._held: dict[str, Delivery] = {}
 
@@ -38,7 +41,13 @@ class Claims:
         micro: MicroStep = delivery.record
         again = micro.micro_id in self._held
         self._held[micro.micro_id] = delivery
-        return None if again else micro
+        return None if again else self._with_rows(micro)
+
+    def _with_rows(self, micro: MicroStep) -> MicroStep:
+        """Rows that were too large for the bus come from the blob store."""
+        if not micro.blob:
+            return micro
+        return msgspec.structs.replace(micro, rows=decode_rows(self._blobs.get(micro.blob)))
 
     async def hand_back(self, micro_id: str, delay_s: float = 0.0) -> None:
         """Give it to anybody, after `delay_s`."""

@@ -10,7 +10,7 @@
 import asyncio
 import logging
 
-from gyre.bus import Bus
+from gyre.bus import BlobStore, Bus
 from gyre.bus.work import micros
 from gyre.records import BatchClosed, BatchExtended, RoleChanged, StepOpened, WeightsPublished
 from gyre.service import Context, until_stopped
@@ -47,7 +47,7 @@ class CoreCell:
         self._steps_per_publish = context.config.scheduler.steps_per_publish
         self._facts = Facts(cell=compute.cell)
         self._roles = RoleSpeaker(bus, compute.cell, context.clock)
-        self._claims = Claims(micros(bus, trainer.claim_s), trainer.claim_s)
+        self._claims = Claims(micros(bus, trainer.claim_s), BlobStore(context.folder.blobs), trainer.claim_s)
         self._shell = StepShell(context, bus, compute, learner, self._claims, self._facts)
         self._training = False
         self._published_at_s: float | None = None

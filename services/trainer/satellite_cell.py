@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from gyre.bus import Bus
+from gyre.bus import BlobStore, Bus
 from gyre.bus.work import micros
 from gyre.records import RoleChanged
 from gyre.service import Context, until_stopped
@@ -31,7 +31,7 @@ class SatelliteCell:
         self._device = trainer.device
         self._facts = Facts(cell=compute.cell)
         self._roles = RoleSpeaker(bus, compute.cell, context.clock)
-        self._claims = Claims(micros(bus, trainer.claim_s), trainer.claim_s)
+        self._claims = Claims(micros(bus, trainer.claim_s), BlobStore(context.folder.blobs), trainer.claim_s)
         self._session = Session(context, compute, self._claims)
         self._joined: asyncio.Task | None = None
 
