@@ -152,7 +152,7 @@ def quitter(attempt: Attempt) -> None:
 
 Demonstrator = Callable[[Attempt], None]
 MIXTURE: tuple[tuple[Demonstrator, float], ...] = (
-    (careful, 0.34), (persistent, 0.14), (sloppy, 0.08), (hasty, 0.10), (quitter, 0.34),
+    (careful, 0.42), (persistent, 0.12), (sloppy, 0.08), (hasty, 0.12), (quitter, 0.26),
 )  # fmt: skip
 """Demonstrator → share of the attempts."""
 
@@ -192,7 +192,7 @@ def write(out: str, count: int, seed: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True)
-    parser.add_argument("--count", type=int, default=3000)
+    parser.add_argument("--count", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name, rate in write(options.out, options.count, options.seed).items():
