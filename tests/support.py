@@ -24,7 +24,11 @@ class TestRun:
 
     def __init__(self, root: Path, settings: dict[str, Any] | None = None) -> None:
         """`settings`: nested dictionary as in TOML; model.path defaults to the run's model folder, traces are off."""
-        data: dict[str, Any] = {"run": {"name": "t"}, "model": {"path": str(root / "model")}, "ledger": {"traces": False}}
+        data: dict[str, Any] = {
+            "run": {"name": "t"},
+            "model": {"path": str(root / "model")},
+            "ledger": {"traces": False},
+        }
         for section, values in (settings or {}).items():
             data[section] = {**data.get(section, {}), **values} if isinstance(values, dict) else values
         self.config: Config = parse(data, "test")
@@ -74,7 +78,9 @@ class TestRun:
         self._buses.append(bus)
         return bus
 
-    async def start(self, module: str, *arguments: str, endpoint: str = "", wait_s: float = 60.0) -> asyncio.subprocess.Process:
+    async def start(
+        self, module: str, *arguments: str, endpoint: str = "", wait_s: float = 60.0
+    ) -> asyncio.subprocess.Process:
         """`python -m module --run … arguments` as a real process; waits until `endpoint` listens."""
         log = (self.folder.logs / f"{module}{''.join(arguments)}.log").open("ab")
         child = await asyncio.create_subprocess_exec(

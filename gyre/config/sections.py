@@ -88,6 +88,9 @@ class SchedulerConfig(_Section):
     """φ: steps of work dispatched beyond a burst, which keeps rollout busy while training; adds φ to the mean staleness."""
     tiers: list[TierConfig] = msgspec.field(default_factory=lambda: [TierConfig()])
     """Duration tiers, shortest first."""
+    order: Literal["longest_first", "submitted"] = "longest_first"
+    """Order of a tier's queue at a boundary: longest predicted first (the last group decides the burst), or as submitted. Predictions are
+    measured seconds, so only `submitted` dispatches the same groups in every run of one seed."""
     aging_s: Seconds = 600.0
     """Waiting this long raises a group's priority by one tier (aging promotion, C1)."""
     starvation_s: Seconds = 3600.0

@@ -43,7 +43,7 @@ class Session:
         self._compute = compute
         self._claims = claims
         self._claim_s = context.config.trainer.claim_s
-        self._outgoing: asyncio.Queue[pb.TrainRequest] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[pb.TrainRequest | None] = asyncio.Queue()
         self._verdicts: dict[str, asyncio.Future[Verdict]] = {}
         self._computed: list[str] = []
         self._claimant = Claimant(claims, compute, self._claim_s, self._ask, self._report)
@@ -63,6 +63,7 @@ class Session:
             for task in done:
                 task.result()
         finally:
+            self._outgoing.put_nowait(None)
             for task in (claiming, beating, hearing):
                 task.cancel()
             await asyncio.wait({claiming, beating, hearing})
@@ -85,8 +86,9 @@ class Session:
             log.warning("cannot take part in the step: %s", error)
 
     async def _say(self) -> AsyncIterator[pb.TrainRequest]:
-        while True:
-            yield await self._outgoing.get()
+        """Ends by a word of its own: a generator that is cancelled while it waits cannot be closed cleanly."""
+        while (message := await self._outgoing.get()) is not None:
+            yield message
 
     async def _beat(self) -> None:
         while True:

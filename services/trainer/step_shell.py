@@ -56,7 +56,7 @@ class StepShell:
         self._sum_P: torch.Tensor | None = None
         self._reduce_s = 0.0
         self._group: tuple[tuple[str, ...], Path] | None = None
-        """Cells of the last reduction that worked, and where they met: used again while nothing changes."""
+        """Cells of the last reduction that worked, and where they met: used again until one of them joins or leaves."""
         self.service = CoreService(self.post, self._note, lambda: self._state, compute.cell, claim_s)
         shutil.rmtree(context.folder.reduce, ignore_errors=True)
         context.folder.reduce.mkdir(parents=True)
@@ -98,6 +98,8 @@ class StepShell:
         async with asyncio.TaskGroup() as self._tasks:
             while True:
                 event, done = await self._events.get()
+                if isinstance(event, s.Join | s.Leave):
+                    self._group = None  # a cell that comes again comes with a new end of the group
                 self._state, effects = s.decide(self._state, event)
                 for effect in effects:
                     await self._perform(effect)
@@ -129,6 +131,7 @@ class StepShell:
                 log.warning("step %d: %s is expelled: %s", self._state.step, effect.cell, effect.reason)
                 self.service.cut(effect.cell)
             case s.Release():
+                self._group = None
                 self.service.send(effect.cell, release=pb.Release())
 
     async def _send_step(self, effect: s.SendStep) -> None:

@@ -65,13 +65,15 @@ def promotions(state: State, group: Group, now_s: float) -> int:
 
 
 def in_order(state: State, now_s: float) -> list[Group]:
-    """The queue as it would be sent: tier raised by waiting, then longest predicted first, then first come.
+    """The queue as it would be sent: tier raised by waiting, then longest predicted first (if so configured), then first come.
 
     Promotions are not bounded by the number of tiers: a group is overtaken only by what was submitted before, or within tiers · aging_s after it.
     """
 
     def rank(group: Group) -> tuple[int, float, str]:
         raised = state.settings.tier_index(group.tier) - promotions(state, group, now_s)
+        if state.settings.order == "submitted":
+            return raised, 0.0, group.group_id
         return raised, -predicted_s(state, group.task.task_type, group.task.limits.wall_s), group.group_id
 
     return sorted(state.queue.values(), key=rank)

@@ -27,6 +27,7 @@ class Settings:
     extra_depth_steps: float
     """φ, steps."""
     tiers: tuple[TierConfig, ...] = (TierConfig(),)
+    order: str = "longest_first"
     aging_s: float = 600.0
     starvation_s: float = 3600.0
     run_seed: int = 1
@@ -38,7 +39,7 @@ class Settings:
         return cls(
             cells=chosen.cells, cell_capacity=chosen.cell_capacity, groups_per_step=chosen.groups_per_step,
             steps_per_publish=chosen.steps_per_publish, extra_depth_steps=chosen.extra_depth_steps, tiers=tuple(chosen.tiers),
-            aging_s=chosen.aging_s, starvation_s=chosen.starvation_s, run_seed=config.run.seed, fingerprint=fingerprint,
+            order=chosen.order, aging_s=chosen.aging_s, starvation_s=chosen.starvation_s, run_seed=config.run.seed, fingerprint=fingerprint,
         )  # fmt: skip
 
     def tier(self, name: str) -> TierConfig:
