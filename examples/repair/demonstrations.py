@@ -8,7 +8,7 @@ Every line holds one attempt on a training task, made by one of several demonstr
     hasty        opens some file, changes something in it, submits
     quitter      looks around and submits
 
-A policy that imitates them solves about a third of the tasks. What it needs to solve nearly all is in there too: which
+A policy that imitates them solves less than a third of the tasks. What it needs to solve nearly all is in there too: which
 habits lead to success is what reinforcement learning has to find out.
 
 `python -m examples.repair.demonstrations --out FILE --count N --seed N`
@@ -18,6 +18,8 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from random import Random
 
 from examples.repair.environment import RepairEnvironment, tasks
@@ -151,30 +153,48 @@ def quitter(attempt: Attempt) -> None:
 
 
 Demonstrator = Callable[[Attempt], None]
-MIXTURE: tuple[tuple[Demonstrator, float], ...] = (
-    (careful, 0.42), (persistent, 0.12), (sloppy, 0.08), (hasty, 0.12), (quitter, 0.26),
+Mixture = tuple[tuple[Demonstrator, float], ...]
+MIXTURE: Mixture = (
+    (careful, 0.25), (persistent, 0.09), (sloppy, 0.06), (hasty, 0.10), (quitter, 0.50),
 )  # fmt: skip
 """Demonstrator → share of the attempts."""
 
 
-def demonstrations(count: int, seed: int, mixture: tuple[tuple[Demonstrator, float], ...] = MIXTURE) -> Iterator[dict]:
-    """`count` attempts on different training tasks: {"messages", "tools", "demonstrator", "outcome"}."""
-    rng = Random(f"repair-demonstrations/{seed}")
+def demonstrate(task: Task, seed: int, sandbox: Sandbox, mixture: Mixture = MIXTURE) -> dict:
+    """One attempt: {"messages", "tools", "demonstrator", "outcome"}. Depends on the task and the seed alone."""
+    rng = Random(f"repair-demonstrations/{seed}/{task.seed}")
     kinds, shares = zip(*mixture, strict=True)
-    sandbox = Sandbox()
-    try:
-        for task in tasks("train", count, seed):
-            attempt = Attempt(task, sandbox, rng)
-            demonstrator = rng.choices(kinds, shares)[0]
-            demonstrator(attempt)
-            outcome = attempt.environment.score().outcome
-            attempt.environment.close()
-            yield {
-                "messages": attempt.messages, "tools": attempt.environment.tools(),
-                "demonstrator": demonstrator.__name__, "outcome": outcome,
-            }  # fmt: skip
-    finally:
-        sandbox.close()
+    attempt = Attempt(task, sandbox, rng)
+    demonstrator = rng.choices(kinds, shares)[0]
+    demonstrator(attempt)
+    outcome = attempt.environment.score().outcome
+    attempt.environment.close()
+    return {
+        "messages": attempt.messages, "tools": attempt.environment.tools(),
+        "demonstrator": demonstrator.__name__, "outcome": outcome,
+    }  # fmt: skip
+
+
+def demonstrations(count: int, seed: int, processes: int = 1) -> Iterator[dict]:
+    """`count` attempts on different training tasks, the same whatever the number of processes."""
+    given = ((task, seed) for task in tasks("train", count, seed))
+    with get_context("spawn").Pool(processes, initializer=_begin) as pool:
+        yield from pool.imap(_demonstrate, given, chunksize=32)
+
+
+_sandbox: Sandbox | None = None
+
+
+def _begin() -> None:
+    """Each process runs tests through a fork server of its own."""
+    global _sandbox
+    _sandbox = Sandbox()
+    Finalize(_sandbox, _sandbox.close, exitpriority=1)
+
+
+def _demonstrate(given: tuple[Task, int]) -> dict:
+    assert _sandbox is not None
+    return demonstrate(*given, _sandbox)
 
 
 def write(out: str, count: int, seed: int) -> dict[str, float]:
@@ -182,7 +202,7 @@ def write(out: str, count: int, seed: int) -> dict[str, float]:
     outcomes: dict[str, list[float]] = {}
     temporary = f"{out}.part"
     with open(temporary, "w") as file:
-        for row in demonstrations(count, seed):
+        for row in demonstrations(count, seed, processes=os.cpu_count() or 1):
             outcomes.setdefault(row["demonstrator"], []).append(row["outcome"])
             file.write(json.dumps(row) + "\n")
     os.replace(temporary, out)
@@ -192,7 +212,7 @@ def write(out: str, count: int, seed: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", required=True)
-    parser.add_argument("--count", type=int, default=4000)
+    parser.add_argument("--count", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     for name, rate in write(options.out, options.count, options.seed).items():

@@ -134,7 +134,7 @@ class TrajprocConfig(_Section):
     age_steps_max: Positive = 8
     """Hard cap on a sample's age (step − v_d) when it is trained; older ones are dropped and counted (C8)."""
     truncated_share_max: Share = 0.5
-    """Line for the share of timed-out executions in a batch; crossing it raises an alarm (C5)."""
+    """Line for the share of timed-out (truncated) executions in a batch; what exceeds it is dropped and counted, reason `truncated` (C5)."""
     failed_share_max: Share = 1.0
     """Share of unsuccessful samples kept in a batch for a task type that `failed_share_by_type` does not name (C10)."""
     failed_share_by_type: dict[str, Share] = {}
@@ -154,6 +154,8 @@ class TrainerConfig(_Section):
     """Learning rate of AdamW."""
     lr_warmup_steps: NotNegative = 0
     """Steps over which the learning rate rises linearly."""
+    lr_final_share: Share = 1.0
+    """Share of `lr` that is left at the run's last step; it falls linearly after the warm-up. 1 keeps it constant."""
     weight_decay: Annotated[float, Meta(ge=0)] = 0.0
     """Decoupled weight decay."""
     betas: tuple[float, float] = (0.9, 0.95)

@@ -50,6 +50,7 @@ TRANSITIONS: dict[ExecutionState, frozenset[ExecutionState]] = {
 DROP_REASONS: dict[str, str] = {
     "age": "older than the hard age cap, in policy versions (C8)",
     "wait": "did not arrive before the batch's wait was over (C5)",
+    "truncated": "above the line for the share of timed-out executions in a batch (C5)",
     "quota": "above the share of failed samples kept for its task type (C10)",
     "evaluation_failed": "the evaluation failed after its retries (B4)",
     "environment_failed": "the environment failed; an error is never a reward",

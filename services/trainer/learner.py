@@ -29,7 +29,7 @@ class Learner:
         self._config = config
         self._clock = clock
         self._policy = policy
-        self._optimizer = Optimizer(policy.parameters, config.trainer)
+        self._optimizer = Optimizer(policy.parameters, config.trainer, config.run.steps)
         found = checkpoint.newest(self._root)
         if found is None:
             torch.manual_seed(config.run.seed)

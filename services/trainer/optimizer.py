@@ -20,9 +20,11 @@ def flat_gradient(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
 class Optimizer:
     """The core's own: satellites have none."""
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], config: TrainerConfig) -> None:
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], config: TrainerConfig, steps: int = 0) -> None:
+        """`steps`: length of the run, over which the learning rate falls."""
         self._parameters = list(parameters)
         self._config = config
+        self._steps = steps
         self._adamw = torch.optim.AdamW(
             self._parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, foreach=True
         )
@@ -40,7 +42,8 @@ class Optimizer:
         parts = gradient_P.split([p.numel() for p in self._parameters])
         for parameter, part in zip(self._parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter).to(parameter.device)
-        lr = learning_rate(step, self._config.lr, self._config.lr_warmup_steps)
+        given = self._config
+        lr = learning_rate(step, given.lr, given.lr_warmup_steps, self._steps, given.lr_final_share)
         for group in self._adamw.param_groups:
             group["lr"] = lr
         self._adamw.step()

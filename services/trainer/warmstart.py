@@ -91,7 +91,9 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list
     for index, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        prompt = tokenizer.apply_chat_template(messages[:index], tools=tools, tokenize=False, add_generation_prompt=True)
+        prompt = tokenizer.apply_chat_template(
+            messages[:index], tools=tools, tokenize=False, add_generation_prompt=True
+        )
         if not text.startswith(prompt):
             raise WarmStartError(f"the chat template does not render message {index} as a continuation of those before")
         end = text.find(tokenizer.eos_token, len(prompt))

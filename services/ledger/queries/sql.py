@@ -16,7 +16,7 @@ _BOOLEANS = {
 CONSUMED = """
 SELECT run, step, group_id FROM batch_groups
 UNION
-SELECT run, step, group_id FROM drops WHERE step >= 0 AND reason IN ('no_gradient', 'quota', 'no_targets')
+SELECT run, step, group_id FROM drops WHERE step >= 0 AND reason IN ('no_gradient', 'quota', 'truncated', 'no_targets')
 """
 """(run, step, group_id): groups that a batch used up, whether or not they had a gradient."""
 

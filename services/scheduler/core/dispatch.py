@@ -6,8 +6,8 @@ from gyre.ids import execution_id, seed_for
 from gyre.records import BatchClosed, GroupDispatched, TaskDispatched
 from services.scheduler.core.types import Group, State
 
-SMOOTHING = 0.125
-"""Weight of the newest burst in B̂: a memory of eight bursts. Any value keeps the law of the mean, whose error is |B̂ − B|/(SMOOTHING · bursts);
+SMOOTHING = 0.25
+"""Weight of the newest burst in B̂: a memory of four bursts. Any value keeps the law of the mean, whose error is |B̂ − B|/(SMOOTHING · bursts);
 larger ones follow a drifting workload sooner and pass more of its noise on to the depth of dispatch."""
 SHORTFALL_FACTOR_MAX = 2.0
 """A batch that ran dry raises B̂ by at most this factor of what it had."""

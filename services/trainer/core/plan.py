@@ -13,9 +13,13 @@ def is_published(version: int, steps_per_publish: int, steps: int) -> bool:
     return version > 0 and (version % steps_per_publish == 0 or version == steps)
 
 
-def learning_rate(step: int, lr: float, warmup_steps: int) -> float:
-    """Rate of `step` (from 0): linear over `warmup_steps`, then constant."""
-    return lr * min(1.0, (step + 1) / warmup_steps) if warmup_steps else lr
+def learning_rate(step: int, lr: float, warmup_steps: int, steps: int = 0, final_share: float = 1.0) -> float:
+    """Rate of `step` (from 0): linear over `warmup_steps`, then linear down to `final_share` of `lr` at the last of `steps`."""
+    if step < warmup_steps:
+        return lr * (step + 1) / warmup_steps
+    span = steps - 1 - warmup_steps
+    done = min(1.0, (step - warmup_steps) / span) if span > 0 else 0.0
+    return lr * (1.0 - (1.0 - final_share) * done)
 
 
 def batches_by_length(lengths: Sequence[int], tokens_max: int) -> list[list[int]]:

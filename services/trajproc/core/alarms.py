@@ -20,11 +20,6 @@ def of_batch(fact: BatchClosed, no_gradient_streak: int, config: TrajprocConfig)
             "no_gradient", fact, f"{no_gradient_streak} batches in a row gave no gradient: rewards do not differ within any group",
             {"batches": float(no_gradient_streak)},
         ))  # fmt: skip
-    if fact.truncated_share > config.truncated_share_max:
-        found.append(_alarm(
-            "truncated_share", fact, f"{fact.truncated_share:.0%} of the batch timed out, the line is {config.truncated_share_max:.0%}",
-            {"share": fact.truncated_share, "line": config.truncated_share_max},
-        ))  # fmt: skip
     try:
         check_promises(fact, config)
     except InvariantBroken as error:

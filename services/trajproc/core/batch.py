@@ -44,29 +44,26 @@ def failed_share_line(task_type: str, config: TrajprocConfig) -> float:
     return config.failed_share_by_type.get(task_type, config.failed_share_max)
 
 
-def failed_kept_max(kept: int, failed: int, successes: int, share: float) -> int | None:
-    """How many failed samples may join a batch that has `kept` of the type, `failed` of them failed, and now gets `successes`.
+def kept_max(kept: int, marked: int, unmarked: int, share: float) -> int | None:
+    """How many marked (failed, truncated) samples may join `kept` samples, `marked` of them marked, together with `unmarked` others.
 
-    The largest k with failed + k ≤ share·(kept + successes + k); None: any number.
+    The largest k with marked + k ≤ share·(kept + unmarked + k); None: any number.
     """
     if share >= 1.0:
         return None
-    return max(0, int((share * (kept + successes) - failed) / (1.0 - share) + SHARE_EPSILON))
+    return max(0, int((share * (kept + unmarked) - marked) / (1.0 - share) + SHARE_EPSILON))
 
 
 def take(group: Group, batch: Batch, config: TrajprocConfig) -> Taken:
-    """The group's part in the batch. Members are exchangeable, so the quota keeps the first failed ones in member order.
+    """The group's part in the batch, inside the line for truncated executions (C5) and the failure quota of its task type (C10).
 
-    A group without gradient is consumed whole: its executions and turns count, so that the law of staleness holds.
+    Members are exchangeable, so both keep the first ones in member
+    order, and the baseline stays that of the whole group. A group without
+    gradient is consumed whole: its executions and turns count, so that the law of staleness holds.
     """
     counted, dropped = group.trainable, {}
-    if any(verdict.advantage for verdict in counted):
-        successes = sum(verdict.success for verdict in counted)
-        kept_so_far, failed_so_far = batch.of_type(group.task_type)
-        most = failed_kept_max(kept_so_far, failed_so_far, successes, failed_share_line(group.task_type, config))
-        failed = [verdict.sample_id for verdict in counted if not verdict.success]
-        over = set() if most is None else set(failed[most:])
-        dropped = dict.fromkeys(sorted(over), "quota")
+    while over := _over_a_line(counted, group.task_type, batch, config):
+        dropped |= over
         counted = [verdict for verdict in counted if verdict.sample_id not in over]
     has_gradient = any(verdict.advantage for verdict in counted)
     if not has_gradient:
@@ -78,11 +75,29 @@ def take(group: Group, batch: Batch, config: TrajprocConfig) -> Taken:
         executions=len(group.execution_ids),
         sample_ids=[verdict.sample_id for verdict in counted],
         turns=sum(verdict.ended.turns for verdict in counted),
-        truncated=sum(verdict.ended.ending == "timed_out" for verdict in counted),
+        truncated=sum(verdict.is_truncated for verdict in counted),
         kept=len(counted) if has_gradient else 0,
         failed=sum(not verdict.success for verdict in counted) if has_gradient else 0,
         dropped=dropped,
     )
+
+
+def _over_a_line(counted: list[Verdict], task_type: str, batch: Batch, config: TrajprocConfig) -> dict[str, str]:
+    """Sample → reason for those of `counted` that would bring the batch over a line; empty when both hold.
+
+    A drop for one line shrinks what the other is a share of, so the caller asks again; each answer drops at least one.
+    """
+    truncated = [verdict.sample_id for verdict in counted if verdict.is_truncated]
+    others = len(counted) - len(truncated)
+    room = kept_max(batch.executions, batch.truncated, others, config.truncated_share_max)
+    if room is not None and truncated[room:]:
+        return dict.fromkeys(truncated[room:], "truncated")
+    if not any(verdict.advantage for verdict in counted):
+        return {}
+    failed = [verdict.sample_id for verdict in counted if not verdict.success]
+    others = len(counted) - len(failed)
+    room = kept_max(*batch.of_type(task_type), others, failed_share_line(task_type, config))
+    return {} if room is None else dict.fromkeys(failed[room:], "quota")
 
 
 def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
@@ -91,7 +106,6 @@ def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
     The divisor counts executions without gradient too; `sample_ids` are those that are trained, since the others were dropped.
     """
     parts = list(batch.taken.values())
-    executions = sum(len(part.sample_ids) for part in parts)
     sample_ids = [name for part in parts for name in part.sample_ids if name not in part.dropped]
     micro_ids = [name for part in parts for name in part.micro_ids or []]
     failed_share = {}
@@ -108,8 +122,8 @@ def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
         groups=[part.group_id for part in parts],
         sample_ids=sample_ids,
         micro_ids=micro_ids,
-        divisor=max(1, executions),
-        truncated_share=sum(part.truncated for part in parts) / max(1, executions),
+        divisor=max(1, batch.executions),
+        truncated_share=batch.truncated / max(1, batch.executions),
         failed_share=failed_share,
         no_gradient=not micro_ids,
         staleness_mean=mean,
@@ -135,6 +149,8 @@ def check_promises(fact: BatchClosed, config: TrajprocConfig) -> None:
         )
     if fact.cause == "turns" and fact.turns < fact.turns_target:
         raise InvariantBroken(f"the batch of step {fact.step} closed by turns with {fact.turns} of {fact.turns_target}")
+    if fact.truncated_share > config.truncated_share_max + SHARE_EPSILON:
+        raise InvariantBroken(f"the batch of step {fact.step} holds {fact.truncated_share:.3f} truncated executions")
     for task_type, share in fact.failed_share.items():
         if share > failed_share_line(task_type, config) + SHARE_EPSILON:
             raise InvariantBroken(f"the batch of step {fact.step} keeps {share:.3f} failed samples of {task_type}")

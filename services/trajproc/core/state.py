@@ -51,6 +51,10 @@ class Verdict:
     """What is on record: nothing yet, `ready` or `dropped`."""
     ready_at_s: float = 0.0
 
+    @property
+    def is_truncated(self) -> bool:
+        return self.ended.ending == "timed_out"
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -128,7 +132,7 @@ class Taken:
     failed: int
     """Unsuccessful ones among `kept`."""
     dropped: dict[str, str]
-    """Sample → reason (`no_gradient`, `quota`): dropped as the group is taken."""
+    """Sample → reason (`no_gradient`, `quota`, `truncated`): dropped as the group is taken."""
     micro_ids: list[str] | None = None
     """None until the fact BatchExtended is on record."""
 
@@ -148,6 +152,15 @@ class Batch:
     @property
     def turns(self) -> int:
         return sum(taken.turns for taken in self.taken.values())
+
+    @property
+    def executions(self) -> int:
+        """Those that count in the divisor."""
+        return sum(len(taken.sample_ids) for taken in self.taken.values())
+
+    @property
+    def truncated(self) -> int:
+        return sum(taken.truncated for taken in self.taken.values())
 
     def turns_through(self, group_id: str) -> int:
         """Accumulated turns up to and including a group, in the order of taking."""

@@ -5,8 +5,10 @@ import json
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from examples.repair.demonstrations import careful, demonstrations, persistent
+from examples.repair.demonstrations import careful, demonstrate, persistent
+from examples.repair.environment import tasks
 from examples.repair.model import call_text, corpus, make_model
+from examples.repair.sandbox import Sandbox
 from examples.repair.workspace import tools
 
 
@@ -27,6 +29,15 @@ def ids(tokenizer, messages, **options):
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
+def demonstrated(demonstrator, seed):
+    sandbox = Sandbox()
+    try:
+        (task,) = tasks("train", 1, seed)
+        return demonstrate(task, seed, sandbox, ((demonstrator, 1.0),))
+    finally:
+        sandbox.close()
+
+
 def test_the_directory_is_an_ordinary_hugging_face_model(directory, tokenizer):
     model = AutoModelForCausalLM.from_pretrained(directory)
     assert AutoConfig.from_pretrained(directory).model_type == "qwen3"
@@ -36,7 +47,7 @@ def test_the_directory_is_an_ordinary_hugging_face_model(directory, tokenizer):
 
 def test_rendering_up_to_each_turn_gives_the_ids_of_the_whole(tokenizer):
     """B1, slime#2263: what the model saw at each of its turns is a prefix of the whole conversation's ids."""
-    (example,) = demonstrations(1, seed=0, mixture=((persistent, 1.0),))
+    example = demonstrated(persistent, seed=0)
     messages = example["messages"]
     whole = ids(tokenizer, messages)
     turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
@@ -89,6 +100,6 @@ def test_any_text_survives_the_tokenizer(tokenizer, text):
 
 
 def test_demonstrations_are_what_the_tools_really_said():
-    (example,) = demonstrations(1, seed=5, mixture=((careful, 1.0),))
+    example = demonstrated(careful, seed=5)
     assert example["outcome"] == 1.0 and json.dumps(example)
     assert [m["content"] for m in example["messages"] if m["role"] == "tool"][-2:] == ["OK", "submitted"]

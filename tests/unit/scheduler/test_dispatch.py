@@ -88,7 +88,7 @@ def test_what_is_outstanding_already_is_sent_less():
 
 
 def test_a_batch_that_ran_dry_raises_the_estimate():
-    """C5: 4 groups gave 100 of 200 turns: the step wanted 8, and B̂ moves by an eighth of the difference."""
+    """C5: 4 groups gave 100 of 200 turns: the step wanted 8, and B̂ moves by a part of the difference (SMOOTHING)."""
     state = queued(chosen(), 20)
     apply(state, facts.closed(0, [f"g{index:06d}" for index in range(4)], [], "exhausted", 100, 200))
     apply(state, facts.updated(0, []))

@@ -180,3 +180,9 @@ def test_bursts_publishes_and_rates():
     assert [version for version in range(9) if is_published(version, 3, 8)] == [3, 6, 8]
     assert [burst_of(step, 3) for step in (0, 2, 3, 7)] == [0, 0, 1, 2]
     assert [learning_rate(step, 1.0, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+def test_the_learning_rate_falls_linearly_to_its_final_share():
+    """Five steps without warm-up from 1 to 0.2: a fifth less each, and no lower when a run is prolonged."""
+    rates = [learning_rate(step, 1.0, 0, steps=5, final_share=0.2) for step in range(7)]
+    assert rates == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2])

@@ -5,7 +5,7 @@ import pytest
 from gyre import ids
 from gyre import records as r
 from gyre.errors import InvariantBroken
-from services.trajproc.core.batch import check_promises, failed_kept_max
+from services.trajproc.core.batch import check_promises, kept_max
 from services.trajproc.core.fold import STARVED_S
 from tests.unit.trajproc.builders import (
     Live,
@@ -180,12 +180,12 @@ def test_the_failure_quota_keeps_a_share_by_task_type_and_the_baseline_of_all():
 
 def test_the_quota_by_hand():
     """C10: (failed + k) ≤ share·(kept + successes + k)."""
-    assert failed_kept_max(0, 0, 4, 0.2) == 1, "1 of 5"
-    assert failed_kept_max(0, 0, 1, 0.5) == 1, "1 of 2"
-    assert failed_kept_max(5, 2, 5, 0.5) == 6, "8 of 16"
-    assert failed_kept_max(0, 0, 0, 0.5) == 0
-    assert failed_kept_max(0, 0, 3, 0.0) == 0
-    assert failed_kept_max(0, 0, 0, 1.0) is None
+    assert kept_max(0, 0, 4, 0.2) == 1, "1 of 5"
+    assert kept_max(0, 0, 1, 0.5) == 1, "1 of 2"
+    assert kept_max(5, 2, 5, 0.5) == 6, "8 of 16"
+    assert kept_max(0, 0, 0, 0.5) == 0
+    assert kept_max(0, 0, 3, 0.0) == 0
+    assert kept_max(0, 0, 0, 1.0) is None
 
 
 def test_only_the_newest_attempt_counts_and_an_older_ones_ending_is_a_duplicate():
@@ -254,12 +254,15 @@ def test_an_empty_batch_says_so_and_can_be_divided_by():
     )
 
 
-def test_a_truncated_share_over_its_line_raises_an_alarm():
-    """C5: one of two timed out, the line is .4."""
-    live = Live(config(truncated_share_max=0.4)).see(opened(0), dispatched(A, 2), *execution(A, 0, 1.0))
-    live.see(*execution(A, 1, 0.0, ending="timed_out"))
-    assert live.batch().truncated_share == 0.5
-    assert [alarm.kind for alarm in live.all(r.AlarmRaised)] == ["truncated_share"]
+def test_truncated_executions_over_their_line_are_dropped_and_counted():
+    """C5: two of four timed out, the line is .4: with two others, one may stay (1 of 3), the second would make 2 of 4."""
+    live = Live(config(truncated_share_max=0.4)).see(opened(0), dispatched(A, 4))
+    for member, (reward, ending) in enumerate(
+        [(1.0, "completed"), (0.0, "timed_out"), (0.5, "timed_out"), (0.0, "completed")]
+    ):
+        live.see(*execution(A, member, reward, ending=ending))
+    assert live.batch().truncated_share == pytest.approx(1 / 3)
+    assert live.drops() == {names(A, 4)[2]: "truncated"}
 
 
 def test_a_broken_promise_raises():
