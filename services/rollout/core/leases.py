@@ -170,6 +170,14 @@ class LeaseBook:
     def free_slots(self) -> int:
         return sum(max(0, attachment.free) for attachment in self.attachments.values())
 
+    def awaits_leases(self) -> bool:
+        """Something runs whose lease has not come back yet (an earlier gateway held it): its task must be taken, slots or not."""
+        return any(
+            execution not in self.leases
+            for attachment in self.attachments.values()
+            for execution in attachment.executions
+        )
+
     def offer(self, task: TaskDispatched, deliveries: int, now_s: float) -> tuple[Offer, Lease | None]:
         """A task was delivered, or a parked one is offered again."""
         execution = task.execution_id

@@ -144,10 +144,11 @@ class Leasing:
     # -- from the work queue
 
     async def claim(self) -> None:
-        """For ever: take tasks while a slot is free."""
+        """For ever: take tasks while a slot is free, or while what already runs waits for its lease."""
         is_asking = False
         while True:
-            if self.book.free_slots() < 1 or len(self._parked) >= PARKED_MAX:
+            has_use = self.book.free_slots() >= 1 or self.book.awaits_leases()
+            if not has_use or len(self._parked) >= PARKED_MAX:
                 if is_asking:
                     # Our request still stands at the server: withdraw it, or a task would wait here unseen.
                     await self._queue.close()

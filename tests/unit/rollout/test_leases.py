@@ -67,6 +67,21 @@ def test_after_a_restart_an_execution_waits_for_its_environment_and_goes_on_ther
     assert (offer, lease.attempt, lease.instance_id) == (Offer.CONTINUE, 2, "p")
 
 
+def test_after_a_restart_a_full_environment_still_gets_its_leases_back():
+    """Both slots of p run what an earlier gateway leased: no slot is free, and yet their tasks must be taken, or no ending is ever heard."""
+    attempts = Attempts()
+    attempts.leased("a", 1)
+    attempts.leased("b", 1)
+    made = book(0, attempts)
+    assert not made.awaits_leases()
+    made.attach(process("p", slots=2, a=1, b=1), 0)
+    assert made.free_slots() == 0 and made.awaits_leases()
+    made.offer(task("a"), 2, 1)
+    assert made.awaits_leases()
+    made.offer(task("b"), 2, 1)
+    assert not made.awaits_leases()
+
+
 def test_after_a_restart_without_its_environment_it_is_given_to_another():
     attempts = Attempts()
     attempts.leased("a", 2)
