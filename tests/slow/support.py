@@ -1,0 +1,127 @@
+"""A real `gyre train` on the repair example, small: started as a user starts it, watched over the bus, its processes killed by their ids."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import psutil
+
+from gyre.bus import Bus
+from gyre.bus.access import seed_path
+from gyre.errors import GyreError
+from gyre.records import Fact
+from gyre.rpc import open_channel
+from gyre.rpc.auth import read_key
+from gyre.run_folder import RunFolder
+from tests.support import ROOT
+
+CONFIG = ROOT / "examples" / "repair" / "train.toml"
+SMALL = {
+    "scheduler.groups_per_step": 4, "scheduler.group_size": 4, "scheduler.cell_capacity": 20, "rollout.slots": 20,
+    # 4 groups of 4 executions of about 5 model calls
+    "trajproc.turns_per_step": 80, "evaluation.tasks": 8,
+}  # fmt: skip
+"""Overrides that make a step take about two seconds on two cores."""
+POLL_S = 0.01
+_T = TypeVar("_T")
+
+
+class Train:
+    """One run: `async with Train(folder, model, {"run.steps": 8}) as run: …; summary = await run.finish(300)`."""
+
+    def __init__(self, root: Path, model: Path, settings: dict[str, Any]) -> None:
+        self.folder = RunFolder(root)
+        self.facts: list[Fact] = []
+        """Every fact in stream order, from the first."""
+        self._settings = {**SMALL, "model.path": str(model), **settings}
+        self._log = root.with_suffix(".log")
+        self._process: asyncio.subprocess.Process | None = None
+        self._following: asyncio.Task | None = None
+
+    async def __aenter__(self) -> "Train":
+        words = [word for name, value in self._settings.items() for word in ("--set", f"{name}={_toml(value)}")]
+        with self._log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "gyre.cli.main", "train", str(CONFIG), "--run-dir", str(self.folder.root), *words,
+                cwd=ROOT, stdout=log, stderr=log,
+            )  # fmt: skip
+        self._following = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+        if self._process.returncode is None:
+            # The supervisor stops everything in order, or its death takes everything along.
+            self._process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), 60)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+    def of(self, kind: type[_T]) -> list[_T]:
+        """Facts of one kind so far."""
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    async def until(self, holds: Callable[[], Any], wait_s: float, what: str) -> Any:
+        """The first true value of `holds`; fails with the run's last words when it ended or `wait_s` passed."""
+        deadline_s = time.monotonic() + wait_s
+        while not (value := holds()):
+            assert self._process.returncode is None, f"the run ended before {what}:\n{self.said()}"
+            assert time.monotonic() < deadline_s, f"not within {wait_s:g} s: {what}\n{self.said()}"
+            await asyncio.sleep(POLL_S)
+        return value
+
+    async def finish(self, wait_s: float) -> dict[str, Any]:
+        """The summary of the run that has gone through (exit code 0)."""
+        code = await asyncio.wait_for(self._process.wait(), wait_s)
+        assert code == 0, f"exit code {code}\n{self.said()}"
+        return json.loads((self.folder.root / "summary.json").read_text())
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def pid(self, *words: str) -> int:
+        """The process of this run in whose command line all `words` stand; 0 while there is none."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self._process.pid).children():
+                with contextlib.suppress(psutil.Error):
+                    if set(words) <= {Path(word).name for word in child.cmdline()}:
+                        return child.pid
+        return 0
+
+    def kill(self, *words: str) -> int:
+        """kill -9; the id of what was killed."""
+        pid = self.pid(*words)
+        assert pid, f"no process {words}"
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def channel(self, endpoint: str):
+        """gRPC to one of the run's services, with the service key."""
+        return open_channel(self.folder.endpoint(endpoint), read_key(self.folder.keys, "service"))
+
+    async def _follow(self) -> None:
+        kinds = list(get_args(Fact))
+        while True:
+            with contextlib.suppress(GyreError, OSError):  # not up yet
+                bus = await Bus.connect(
+                    f"nats://{self.folder.endpoint('bus')}", self._settings.get("run.name", "repair"), "operator",
+                    seed_path(self.folder.keys, "operator"),
+                )  # fmt: skip
+                break
+            await asyncio.sleep(0.2)
+        async for fact, _ in bus.follow(kinds):
+            self.facts.append(fact)
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool | str) else str(value)
