@@ -14,6 +14,10 @@ from services.rollout.engine.weights import WeightSource, WeightTargets
 PREFILL_TOKENS_STEP = 512
 """Prompt tokens computed in one step beside the decoding rows: bounds how long new calls hold up running ones."""
 
+ROWS_MULTIPLE = 16
+"""Matrices are filled up to a multiple of this many rows. A product of one to three rows is computed by other kernels than a larger one and
+rounds differently; from four rows on a row's result was found to be the same bits among any number of others."""
+
 
 class Runner:
     """Model, weights, keys and slot table of one engine; used by the engine's thread only, except for `stage`."""
@@ -78,9 +82,9 @@ class Runner:
         rows = np.concatenate([np.arange(len(decode)), ends[complete]])
         self.store.plan(decode, chunks)
         logits = self.model(
-            input_ids=self._tensor(tokens)[None], position_ids=self._tensor(positions)[None],
-            past_key_values=self.store, use_cache=True, logits_to_keep=self._tensor(rows), gyre_store=self.store,
-        ).logits[0]  # fmt: skip
+            input_ids=self._filled_up(tokens)[None], position_ids=self._filled_up(positions)[None],
+            past_key_values=self.store, use_cache=True, logits_to_keep=self._filled_up(rows), gyre_store=self.store,
+        ).logits[0, : len(rows)]  # fmt: skip
         for slot, start, n in [*((slot, position, 1) for slot, position in decode), *chunks]:
             table.filled[slot] = start + n
             self.prefill_computed_tokens += n if start < table.given[slot] else 0
@@ -115,5 +119,6 @@ class Runner:
         dtype = next(self.model.parameters()).dtype
         return KvStore(self.model.config, self.table.slots, self.table.context_max, self.device, dtype)
 
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device)
+    def _filled_up(self, array: np.ndarray) -> torch.Tensor:
+        """With zeros, to a multiple of ROWS_MULTIPLE: rows that nobody reads."""
+        return torch.from_numpy(np.pad(array, (0, -len(array) % ROWS_MULTIPLE))).to(self.device)

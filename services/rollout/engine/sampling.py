@@ -1,8 +1,9 @@
 """Sampling whose draws depend on (seed, output position) only, so that batching, timing and migration change nothing.
 
 One uniform number a token, from a counter-based hash, is put through the inverse of the cumulative distribution in
-float64. Two batches round logits differently (about 1e-7), so a draw changes only where the number falls that near to a
-boundary between two tokens.
+float64. On a CPU a row's logits do not depend on the batch either (attention.py), so the whole draw does not; elsewhere two
+batches round logits differently (about 1e-7), and a draw changes only where the number falls that near to a boundary between
+two tokens.
 """
 
 import numpy as np
