@@ -10,12 +10,16 @@ to a fresh directory, enforces wall clock and output, kills whatever the child l
 The child reports through a pipe of its own, so a test module that exits early with status 0 has not passed. Code that
 runs inside the child could still forge a report: the sandbox bounds damage, and is no proof against a test suite that
 is written to lie. The caller therefore compares the test file's digest.
+
+A report follows from the files alone, so that runs of one seed see the same words: no directory's name and no address stands in it, hashes of
+strings are fixed (sandbox.py starts this with PYTHONHASHSEED), and an endless loop ends by its CPU time, however busy the machine is.
 """
 
 import ctypes
 import gc
 import json
 import os
+import re
 import resource
 import select
 import shutil
@@ -41,8 +45,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class _Results(unittest.TestResult):
     """Collects [test id, passed, message] of each test."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: str) -> None:
         super().__init__()
+        self.tree = tree
         self.rows: list[list] = []
 
     def addSuccess(self, test) -> None:
@@ -56,13 +61,18 @@ class _Results(unittest.TestResult):
 
     def _failed(self, test, err) -> None:
         name = "" if err[0] is AssertionError else err[0].__name__ + ": "
-        self.rows.append([test.id(), False, (name + str(err[1])).split("\n")[0][:MESSAGE_MAX_CHARS]])
+        self.rows.append([test.id(), False, _plain((name + str(err[1])).split("\n")[0], self.tree)])
+
+
+def _plain(message: str, tree: str) -> str:
+    """Without what differs from run to run: the tree's directory, addresses of objects."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", message.replace(tree + "/", ""))[:MESSAGE_MAX_CHARS]
 
 
 def _run_tests(module: str) -> dict:
     tree = os.getcwd()
     sys.path.insert(0, tree)
-    results = _Results()
+    results = _Results(tree)
     try:
         suite = unittest.defaultTestLoader.loadTestsFromModule(__import__(module))
     except BaseException as error:
@@ -78,7 +88,7 @@ def _where(error: BaseException, tree: str) -> str:
     else:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(tree)]
         place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
-    return f"{place}: {type(error).__name__}: {error}"[:MESSAGE_MAX_CHARS]
+    return _plain(f"{place}: {type(error).__name__}: {error}", tree)
 
 
 def _child(request: dict, results_fd: int, output_fd: int) -> None:
@@ -92,8 +102,9 @@ def _child(request: dict, results_fd: int, output_fd: int) -> None:
         os.dup2(results_fd, 3)
         os.closerange(4, 256)
         limits = request["limits"]
+        # SIGXCPU at the first limit, which tells the warden why; SIGKILL a second later for code that ignores it
+        resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"], limits["cpu_s"] + 1))
         for name, value in (
-            (resource.RLIMIT_CPU, limits["cpu_s"]),
             (resource.RLIMIT_AS, limits["memory_bytes"]),
             (resource.RLIMIT_FSIZE, limits["file_bytes"]),
             (resource.RLIMIT_NOFILE, 64),
@@ -116,13 +127,13 @@ def _child(request: dict, results_fd: int, output_fd: int) -> None:
 
 
 def _watch(child: int, results_fd: int, output_fd: int, limits: dict) -> tuple[str, bytes, bytes]:
-    """(how it ended, results, output): reads both pipes until the child has closed them or broke a limit."""
+    """(how it ended, results, output): reads both pipes until the child has ended or broke a limit."""
     deadline_s = time.monotonic() + limits["wall_s"]
     kept = {results_fd: b"", output_fd: b""}
     most = {results_fd: RESULTS_MAX_BYTES, output_fd: limits["output_bytes"]}
     waiting = set(kept)
     child_fd = os.pidfd_open(child)
-    while waiting:
+    while True:
         left_s = deadline_s - time.monotonic()
         ready = select.select([*waiting, child_fd], [], [], max(0.0, left_s))[0] if left_s > 0 else []
         if not ready:
@@ -138,7 +149,9 @@ def _watch(child: int, results_fd: int, output_fd: int, limits: dict) -> tuple[s
                 return "output", kept[results_fd], kept[output_fd][: most[output_fd]]
         if ready == [child_fd]:  # ended, and nothing is left in the pipes; others that hold them open do not matter
             break
-    return "ended", kept[results_fd], kept[output_fd]
+    ended = os.waitid(os.P_PIDFD, child_fd, os.WEXITED | os.WNOWAIT)
+    is_cpu = ended.si_code != os.CLD_EXITED and ended.si_status == signal.SIGXCPU
+    return "cpu" if is_cpu else "ended", kept[results_fd], kept[output_fd]
 
 
 def _kill_all(child: int) -> None:

@@ -24,10 +24,10 @@ from examples.repair.packages import digest_of
 
 @dataclass(frozen=True)
 class Limits:
-    wall_s: float = 2.0
-    """A suite of these packages runs for a millisecond; most of this is for a busy machine."""
+    wall_s: float = 10.0
+    """A suite of these packages runs for a millisecond; all of this is for a busy machine."""
     cpu_s: int = 1
-    """Ends an endless loop before the wall clock does."""
+    """Ends an endless loop before the wall clock does, so that what is said of it does not depend on what else runs."""
     memory_bytes: int = 256 * 2**20
     file_bytes: int = 2**20
     output_bytes: int = 65_536
@@ -40,7 +40,7 @@ class Report:
     """What a test run showed.
 
     `status` is `ok` (the suite ran, whatever its tests said), `import_error` (the test module could not be loaded),
-    `timeout`, `output` (printed too much) or `crash` (the process ended without a report). `passed` holds names of tests,
+    `timeout` (CPU time or wall clock), `output` (printed too much) or `crash` (the process ended without a report). `passed` holds names of tests,
     `failed` pairs of name and message. Names are `module.function`, from `test_all.Module.test_function`.
     """
 
@@ -71,7 +71,9 @@ class Sandbox:
         self.limits = limits or Limits()
         self.runs = 0
         """Test runs carried out, those from the cache not counted."""
-        self._scratch = tempfile.mkdtemp(prefix="repair-sandbox-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        self._scratch = tempfile.mkdtemp(
+            prefix="repair-sandbox-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+        )
         os.chmod(self._scratch, 0o711)
         self._server: subprocess.Popen | None = None
         self._starts = 0
@@ -89,10 +91,11 @@ class Sandbox:
                 self._cache.move_to_end(key)
                 return self._cache[key]
         request = {"files": dict(files), "module": module, "limits": asdict(self.limits), "scratch": self._scratch}
-        report = _report_of(self._ask(json.dumps(request).encode() + b"\n"))
+        reply = self._ask(json.dumps(request).encode() + b"\n")
+        report = _report_of(reply)
         with self._lock:
             self.runs += 1
-            if report.status != "timeout":  # a time-out may be the machine's doing
+            if reply["how"] != "timeout":  # the wall clock's may be the machine's doing
                 self._cache[key] = report
                 while len(self._cache) > self.CACHE_MAX:
                     self._cache.popitem(last=False)
@@ -132,8 +135,9 @@ class Sandbox:
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forkserver.py")
         address = os.path.join(self._scratch, f"server-{self._starts}")
         self._server = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", script, address],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={"PATH": os.defpath}, start_new_session=True,
+            [sys.executable, "-s", "-P", "-S", "-B", script, address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            # -I would leave the variable out: sets of strings would then be shown in another order each time
+            env={"PATH": os.defpath, "PYTHONHASHSEED": "0"}, start_new_session=True,
         )  # fmt: skip
         if self._server.stdout.readline() != b"ready\n":
             raise SandboxError("the fork server did not start")
@@ -147,8 +151,8 @@ class Sandbox:
 
 
 def _report_of(reply: dict) -> Report:
-    if reply["how"] in ("timeout", "output"):
-        return Report(reply["how"])
+    if reply["how"] != "ended":
+        return Report({"cpu": "timeout"}.get(reply["how"], reply["how"]))
     try:
         results = json.loads(reply["results"])
         rows = [(_name_of(test), bool(passed), str(message)) for test, passed, message in results["rows"]]
