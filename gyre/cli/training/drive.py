@@ -38,7 +38,10 @@ from gyre.supervisor import Supervisor
 
 POLL_S = 0.25
 FEED_EVERY_S = 0.1
-RESERVE_FACTOR = 1.25
+RESERVE_FACTORS = {"longest_first": 1.25, "submitted": 2.5}
+"""Queued tasks over what the next boundary is expected to take, by order of the queue. As submitted a long queue does no harm, and this one lasts
+even where the scheduler finds a batch half as full as planned: what a boundary dispatches then never depends on how soon tasks are fed.
+"""
 STALL_S = 120.0
 """Without any fact for this long, and the wall clock of one execution beside, the run has stalled: that is a healthy run's longest silence."""
 RETURN_S = 60.0
@@ -156,8 +159,8 @@ class Driver:
     async def _feed(self, scheduler, source: Iterator[pb.Task], submitted: int) -> None:
         """Keep a little more in the queue than the next boundary can ask for.
 
-        How many tasks a run takes follows from turns, so it is not known before; and a long queue would be sent longest first, one
-        type of task after the other.
+        How many tasks a run takes follows from turns, so it is not known before; and where the longest are sent first, a long queue
+        would be sent one type of task after the other.
         """
         while True:
             missing = self._reserve - (submitted - len(self.progress.groups_dispatched))
@@ -168,10 +171,10 @@ class Driver:
 
     @property
     def _reserve(self) -> int:
-        """What a boundary fills up to, (φ+μ)·B groups, with B as batches really consume them, and a quarter more."""
+        """What a boundary fills up to, (φ+μ)·B groups, with B as batches really consume them, and more by the order's factor."""
         given = self.config.scheduler
         depth = given.extra_depth_steps + given.steps_per_publish
-        return math.ceil(RESERVE_FACTOR * depth * self.progress.groups_per_step(given.groups_per_step))
+        return math.ceil(RESERVE_FACTORS[given.order] * depth * self.progress.groups_per_step(given.groups_per_step))
 
     def _take(self, source: Iterator[pb.Task], count: int) -> list[pb.Task]:
         return [next(source) for _ in range(count)]
