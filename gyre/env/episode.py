@@ -7,6 +7,7 @@
 | StepResult.done | completed | submitted | yes |
 | a reply without a tool call | completed | stopped | yes |
 | turn limit, wall clock, full context | timed_out | turns, wall, context | what was left behind (B4) |
+| first messages that do not fit the context | failed | environment_invalid | no |
 | a step that never returns | timed_out | wall | yes, if `score` still answers; else failed, environment_hung |
 | the environment raises | failed | environment_error | no: an error is never a reward |
 | the environment answers rubbish | failed | environment_invalid | no |
@@ -22,8 +23,16 @@ from typing import Any
 import msgspec
 
 from gyre.env.environment import Environment, Evidence, Score, StepResult, Task, ToolCall
-from gyre.env.limits import checked_outcome, cut_detail, cut_text, evidence_json
-from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns
+from gyre.env.limits import (
+    check_made_of,
+    check_milestones,
+    check_sendable,
+    checked_outcome,
+    cut_detail,
+    cut_text,
+    evidence_json,
+)
+from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
 from gyre.env.worker import Hung, Threads, Worker
 from gyre.errors import InvalidInput
 from gyre.telemetry import span
@@ -136,7 +145,7 @@ class Episode:
                 made, self._environment = type(self._environment).__name__, None
                 raise InvalidInput(f"the factory must return a gyre.env.Environment, not {made}")
             messages = await self._call(self._environment.reset)
-            self._tools = list(await self._call(self._environment.tools))
+            tools = await self._call(self._environment.tools)
             evidence = await self._call(self._environment.evidence)
         if (
             not isinstance(messages, list)
@@ -146,7 +155,12 @@ class Episode:
             raise InvalidInput("reset() must return a list of messages in OpenAI's chat format")
         if not isinstance(evidence, Evidence):
             raise InvalidInput(f"evidence() must return gyre.env.Evidence, not {type(evidence).__name__}")
+        check_sendable("reset()'s messages", messages)
+        check_sendable("tools()", tools)
+        check_made_of(evidence.image_digest, evidence.tool_versions, evidence.dependency_snapshot)
+        check_milestones(self._environment.milestones)
         try:
+            self._tools = list(tools)
             self._names = {tool["function"]["name"] for tool in self._tools}
         except (TypeError, LookupError) as error:
             raise InvalidInput("tools() must return tools in OpenAI's function format") from error
@@ -155,12 +169,14 @@ class Episode:
 
     async def _converse(self, messages: list[dict[str, Any]]) -> _Over:
         """Turn by turn until something ends it."""
+        turns = 0
         try:
-            for _ in range(self._limits.turns_max):
+            while turns < self._limits.turns_max:
                 reply = await self._model.complete(messages, self._tools, self._deadline_s)
                 calls = reply.get("tool_calls") or []
                 if not calls:
                     return _Over("completed", "stopped")
+                turns += 1
                 messages.append(reply)
                 for call in calls:
                     messages.append(
@@ -172,10 +188,12 @@ class Episode:
         except OutOfTurns:
             return _Over("timed_out", "turns")
         except ContextFull as error:
+            if turns == 0:  # nothing the agent did, so nothing to judge it by
+                raise InvalidInput(f"reset()'s messages and tools() leave no room for an answer: {error}") from error
             return _Over("timed_out", "context", str(error))
         except OutOfTime:
             return _Over("timed_out", "wall")
-        except InvalidInput as error:  # the gateway's word, not the environment's fault, but nothing to train on either
+        except Refused as error:  # the gateway's word, not the environment's fault, but nothing to train on either
             return _Over("failed", "environment_error", str(error))
 
     async def _act(self, call: dict[str, Any]) -> str:

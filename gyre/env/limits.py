@@ -12,6 +12,8 @@ EVIDENCE_BYTES_MAX = 64 * 1024
 """What an evaluation looked at is stored with every sample; digests and counts fit, files do not."""
 OBSERVATION_BYTES_MAX = 64 * 1024
 """Used where the gateway names no bound of its own."""
+MILESTONES_MAX = 64
+"""The gateway takes no more; a larger map might not even fit one message."""
 
 
 def cut_text(text: str, bytes_max: int) -> str:
@@ -25,8 +27,47 @@ def cut_text(text: str, bytes_max: int) -> str:
 
 
 def cut_detail(text: str) -> str:
-    """The end of an error's text: the end of a traceback is what names the fault."""
-    return text if len(text) <= DETAIL_CHARS_MAX else "… " + text[2 - DETAIL_CHARS_MAX :]
+    """The end of an error's text: the end of a traceback is what names the fault. Undecodable file names in it become question marks."""
+    kept = text if len(text) <= DETAIL_CHARS_MAX else "… " + text[2 - DETAIL_CHARS_MAX :]
+    return kept.encode(errors="replace").decode()
+
+
+def check_sendable(what: str, value: Any) -> None:
+    """Raises InvalidInput when `value`, which goes to the model, is not JSON."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{what} must hold JSON values only: {error}") from error
+
+
+def check_made_of(image_digest: Any, tool_versions: Any, dependency_snapshot: Any) -> None:
+    """Evidence of what a world was made of: short texts. Raises InvalidInput."""
+    if not isinstance(tool_versions, dict):
+        raise InvalidInput(f"Evidence.tool_versions must be a dict, not {type(tool_versions).__name__}")
+    texts = [image_digest, dependency_snapshot, *tool_versions, *tool_versions.values()]
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidInput(f"Evidence must hold texts only, not {type(text).__name__}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"Evidence must hold Unicode text: {error}") from error
+    if (size := sum(map(len, texts))) > EVIDENCE_BYTES_MAX:
+        raise InvalidInput(f"Evidence has {size} characters, at most {EVIDENCE_BYTES_MAX}: give digests, not contents")
+
+
+def check_milestones(weights: Any) -> None:
+    """Names and weights as an environment declares them. Raises InvalidInput."""
+    if not isinstance(weights, dict) or len(weights) > MILESTONES_MAX:
+        count = len(weights) if isinstance(weights, dict) else type(weights).__name__
+        raise InvalidInput(f"milestones must be a dict of at most {MILESTONES_MAX} names, not {count}")
+    for name, weight in weights.items():
+        if not isinstance(name, str) or len(name) > MILESTONES_MAX:
+            raise InvalidInput(
+                f"a milestone's name must be a text of at most {MILESTONES_MAX} characters, not {str(name)[:80]!r}"
+            )
+        if not isinstance(weight, int | float) or not 0 <= weight <= 1:
+            raise InvalidInput(f"milestone {name} must weigh a number from 0 to 1, not {str(weight)[:80]!r}")
 
 
 def evidence_json(evidence: dict[str, Any]) -> str:

@@ -43,6 +43,12 @@ class OutOfTime(GyreError):
     code = "wall"
 
 
+class Refused(InvalidInput):
+    """The gateway refuses the request for good."""
+
+    code = "refused"
+
+
 class ChatModel:
     """Completions for one execution."""
 
@@ -63,7 +69,7 @@ class ChatModel:
     async def complete(self, messages: list[dict], tools: list[dict], deadline_s: float) -> dict[str, Any]:
         """The assistant's message. `deadline_s` on the loop's clock.
 
-        Raises ContextFull, OutOfTurns, OutOfTime, and InvalidInput when the gateway refuses the request for good.
+        Raises ContextFull, OutOfTurns, OutOfTime, and Refused when the gateway refuses the request for good.
         """
         body = self._fixed | {"messages": messages} | ({"tools": tools} if tools else {})
         data = json.dumps(body).encode()
@@ -79,7 +85,7 @@ class ChatModel:
             if status in _KEY_REFUSED:
                 unknown_since_s = unknown_since_s or loop.time()
                 if loop.time() - unknown_since_s > UNKNOWN_KEY_GRACE_S:
-                    raise InvalidInput(f"the gateway does not take this execution's key: {status} {text[:300]}")
+                    raise Refused(f"the gateway does not take this execution's key: {status} {text[:300]}")
             elif 400 <= status < 500 and status not in (408, 425, 429):
                 _refused(status, text)
             else:
@@ -113,7 +119,7 @@ def _message_of(text: str) -> dict[str, Any]:
     try:
         message = json.loads(text)["choices"][0]["message"]
     except (ValueError, LookupError, TypeError) as error:
-        raise InvalidInput(f"the gateway's answer is no chat completion: {text[:200]!r}") from error
+        raise Refused(f"the gateway's answer is no chat completion: {text[:200]!r}") from error
     return {name: value for name, value in message.items() if value is not None or name == "content"}
 
 
@@ -128,4 +134,4 @@ def _refused(status: int, text: str) -> None:
         raise ContextFull(message[:300])
     if code in ("turns", "turns_exceeded", "turn_limit"):
         raise OutOfTurns(message[:300])
-    raise InvalidInput(f"the gateway refused a model call: {status} {message[:300]}")
+    raise Refused(f"the gateway refused a model call: {status} {message[:300]}")

@@ -53,7 +53,7 @@ class Worker:
     async def call(self, method: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
         """`method(*arguments)`'s result, awaited when it is a coroutine. Raises Hung after `timeout_s`, and whatever the method raises."""
         if inspect.iscoroutinefunction(method):
-            running = asyncio.ensure_future(method(*arguments))
+            running = asyncio.ensure_future(_awaited(method, arguments))
         else:
             running = self._submit(method, *arguments)
         self._running = running
@@ -92,6 +92,14 @@ class Worker:
         future = loop.create_future()
         self._jobs.put(lambda: _carry_out(loop, future, method, arguments))
         return future
+
+
+async def _awaited(method: Callable[..., Any], arguments: tuple) -> Any:
+    """`sys.exit()` in an author's coroutine ends its execution and not the process."""
+    try:
+        return await method(*arguments)
+    except (SystemExit, KeyboardInterrupt) as raised:
+        raise RuntimeError(repr(raised)) from raised
 
 
 def _serve(jobs: "queue.SimpleQueue[Callable[[], None]]") -> None:
