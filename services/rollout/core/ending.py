@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from gyre.errors import InvalidInput
 from gyre.records import Evaluation
 
 EVIDENCE_BYTES_MAX = 64 * 1024
+EVIDENCE_DEPTH_MAX = 64
+"""Readers of records decode recursively; evidence is a list of findings, not a tree."""
 DETAIL_CHARS_MAX = 2000
 NAMES_MAX = 64
 EXTERNAL_CALLS_MAX = 10_000_000
@@ -96,12 +100,39 @@ def _evidence(text: str) -> dict[str, Any]:
     if len(text.encode()) > EVIDENCE_BYTES_MAX:
         raise InvalidInput(f"{len(text)} characters of evidence; at most {EVIDENCE_BYTES_MAX} bytes are taken")
     try:
-        value = json.loads(text or "{}", parse_constant=_no_constant)
+        value = json.loads(text or "{}", parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"evidence_json is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidInput("evidence_json must be a JSON object")
+    if _depth(value) > EVIDENCE_DEPTH_MAX:
+        raise InvalidInput(f"evidence_json is nested more than {EVIDENCE_DEPTH_MAX} deep")
+    try:
+        msgspec.msgpack.encode(value)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(
+            f"evidence_json cannot be stored: {error}; numbers of 64 bits and Unicode text are taken"
+        ) from error
     return value
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting, counted without recursion."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            inner
+            for outer in level if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]  # fmt: skip
+    return depth
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 def _no_constant(word: str) -> None:

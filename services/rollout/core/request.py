@@ -9,6 +9,8 @@ from services.rollout.core.normal import Call, Message, canonical_json, merged
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 MESSAGES_MAX = 20_000
+MODEL_CHARS_MAX = 200
+"""The alias is only said back."""
 AGENT_ROLES = ("main", "main-summary", "sub-agent", "sub-agent-summary", "side")
 
 
@@ -56,7 +58,7 @@ def parse_request(body: bytes) -> ChatRequest:
         messages=_messages(data.get("messages")), tools=tools,
         max_tokens=_max_tokens(data), temperature=_number(data, "temperature", 0.0, 2.0), top_p=_number(data, "top_p", 0.0, 1.0),
         stream=data.get("stream") is True, include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        model=str(data.get("model") or ""),
+        model=_clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]),
     )  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def _message(item: Any, where: str) -> Message:
         raise BadRequest(f"{where} must be an object", where)
     said = item.get("role")
     if not isinstance(said, str) or said not in ROLES:
-        raise BadRequest(f"{where}.role is {said!r}; known roles: {', '.join(ROLES)}", f"{where}.role")
+        raise BadRequest(f"{where}.role is {repr(said)[:80]}; known roles: {', '.join(ROLES)}", f"{where}.role")
     role = ROLES[said]
     calls = _calls(item.get("tool_calls"), f"{where}.tool_calls") if role == "assistant" else ()
     answered = item.get("tool_call_id")
@@ -155,6 +157,10 @@ def _tools(value: Any) -> list[dict[str, Any]]:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise BadRequest(f"tools[{index}] must be of type function, with a name", f"tools[{index}]")
+    try:
+        canonical_json(value).encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"tools must be Unicode text: {error.reason}", "tools") from error
     return value
 
 

@@ -25,7 +25,7 @@ class Listener(Protocol):
 
     def welcome(self, hello: Attachment) -> tuple[pb.Welcome, list[pb.AttachResponse]]: ...
 
-    def heard(self, instance_id: str) -> None: ...
+    def heard(self, instance_id: str) -> bool: ...
 
     def gone(self, instance_id: str) -> None: ...
 
@@ -112,7 +112,9 @@ class Environments(rpc.EnvironmentServiceServicer):
         working: set[asyncio.Task] = set()
         try:
             async for message in requests:
-                self.listener.heard(instance)
+                if not self.listener.heard(instance):
+                    log.info("%s was silent for too long and was forgotten: it has to attach anew", instance)
+                    break
                 kind = message.WhichOneof("body")
                 if kind == "ended":
                     await endings.acquire()

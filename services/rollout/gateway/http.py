@@ -31,6 +31,8 @@ KEEP_ALIVE_S = 5.0
 ROLE_HEADER = "x-gyre-role"
 """Where a harness can say it: main, main-summary, sub-agent, sub-agent-summary or side (B5)."""
 MODEL_NAME = "policy"
+MESSAGE_CHARS_MAX = 1000
+"""An error's text may quote what was wrong, but not all of it."""
 
 
 class HttpGateway:
@@ -44,7 +46,10 @@ class HttpGateway:
         app.router.add_post("/v1/chat/completions", self._completions)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/healthz", self._health)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        # Unpacking is refused: a packed body's size says nothing about what it becomes.
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, auto_decompress=False
+        )
 
     async def start(self, address: str) -> None:
         """Raises Unavailable when the port is taken."""
@@ -67,6 +72,10 @@ class HttpGateway:
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         claims = self._claims(request)
+        if (packed := request.headers.get("content-encoding", "identity")) != "identity":
+            raise BadRequest(
+                f"content-encoding {packed[:80]}: send the body as it is", error_code="unsupported_encoding"
+            )
         chat = parse_request(await request.read())
         said = request.headers.get(ROLE_HEADER, "main")
         running = self._calls.begin(claims, chat, said if said in AGENT_ROLES else "unknown")
@@ -146,7 +155,7 @@ async def _errors(
 
 def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
     """Status, body, headers."""
-    text = str(error)
+    text = str(error)[:MESSAGE_CHARS_MAX]
     match error:
         case BadRequest():
             return 400, error_body(text, "invalid_request_error", error.error_code, error.param), {}
@@ -162,6 +171,8 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
             return 429, error_body(text, "rate_limit_error", error.code), {"retry-after": f"{error.retry_after_s:g}"}
         case GyreError():
             return 503, error_body(text, "server_error", error.code), {"retry-after": "1"}
+        case RecursionError():
+            return 400, error_body("the body is nested too deeply", "invalid_request_error", "invalid_json"), {}
         case web.HTTPRequestEntityTooLarge():
             return 413, error_body(f"the body is too large: {text}", "invalid_request_error", "request_too_large"), {}
         case web.HTTPException():

@@ -99,9 +99,12 @@ class Leasing:
         self._changed.set()
         return welcome, missed
 
-    def heard(self, instance_id: str) -> None:
-        if instance_id in self.book.attachments:
-            self.book.heard(instance_id, self._clock.monotonic_s())
+    def heard(self, instance_id: str) -> bool:
+        """A sign of life; False when it comes too late, from a process whose executions were given out again."""
+        if instance_id not in self.book.attachments:
+            return False
+        self.book.heard(instance_id, self._clock.monotonic_s())
+        return True
 
     def gone(self, instance_id: str) -> None:
         self.book.detach(instance_id, self._clock.monotonic_s())
