@@ -72,6 +72,11 @@ def main() -> None:
     except GyreError as error:
         print(f"gyre: {error}", file=sys.stderr)
         raise SystemExit(exit_code(error)) from None
+    except OSError as error:  # a full disk, a folder that may not be written: nothing of ours is broken
+        if error.errno is None:
+            raise
+        print(f"gyre: {error.filename or 'a file of the run'}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(EXIT_USER_ERROR) from None
 
 
 def exit_code(error: GyreError) -> int:

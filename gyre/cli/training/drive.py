@@ -75,6 +75,7 @@ class Driver:
     async def run(self) -> dict[str, Any]:
         """The summary; also written to summary.json in the run's folder. Raises GyreError; everything is stopped when it returns or raises."""
         begun_s = time.monotonic()
+        tasks.check_source(self._source, self.config)
         self.folder.make()
         with self._timed("model"):
             path = await prepare(self.config, self.folder, self._say)

@@ -7,6 +7,8 @@ demonstrations ──▶ .jsonl ┴─▶ warm start ──▶ model/        all
 import asyncio
 import contextlib
 import os
+import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from gyre.supervisor.child import die_with_parent, last_words
 from gyre.supervisor.plan import thread_variables
 
 SAY_EVERY_S = 5.0
+_PLACES = re.compile(r"\{(?:out|seed|python)\}")
 WARMSTART_THREADS = max(1, min(8, os.cpu_count() or 1))
 
 
@@ -27,18 +30,18 @@ class PreparationFailed(GyreError):
     code = "preparation"
 
 
-def check_model(path: Path) -> None:
-    """Raises ConfigError when `path` is no Hugging Face directory that Gyre can serve."""
+def check_model(path: Path, what: str = "model.path") -> None:
+    """Raises ConfigError when `path`, which is `what`, is no Hugging Face directory that Gyre can serve."""
     if not path.is_dir():
-        raise ConfigError(f"model.path {path} is no directory")
+        raise ConfigError(f"{what} {path} is no directory")
     if not (path / "config.json").exists():
-        raise ConfigError(f"model.path {path} has no config.json: a Hugging Face model directory is needed")
+        raise ConfigError(f"{what} {path} has no config.json: a Hugging Face model directory is needed")
     if not any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")):
         raise ConfigError(
-            f"model.path {path} has no tokenizer (tokenizer.json): save the model's own tokenizer beside its weights"
+            f"{what} {path} has no tokenizer (tokenizer.json): save the model's own tokenizer beside its weights"
         )
     if not any(path.glob("*.safetensors")):
-        raise ConfigError(f"model.path {path} has no weights (*.safetensors)")
+        raise ConfigError(f"{what} {path} has no weights (*.safetensors)")
 
 
 async def prepare(config: Config, folder: RunFolder, say: Callable[[str], None]) -> Path:
@@ -52,7 +55,7 @@ async def prepare(config: Config, folder: RunFolder, say: Callable[[str], None])
     target = fresh if config.model.demonstrations else folder.model
     if not target.exists():
         await _command("model", config.model.recipe, target, seed, folder, say)
-    check_model(target)
+        check_model(target, "what model.recipe made,")
     if config.model.demonstrations:
         if not data.exists():
             await _command("demonstrations", config.model.demonstrations, data, seed, folder, say)
@@ -69,7 +72,9 @@ def _given(path: str) -> Path:
 async def _command(
     name: str, command: list[str], out: Path, seed: int, folder: RunFolder, say: Callable[[str], None]
 ) -> None:
-    words = [word.format(out=out, seed=seed, python=sys.executable) for word in command]
+    # Not str.format: a command may hold braces of its own.
+    filled = {"{out}": str(out), "{seed}": str(seed), "{python}": sys.executable}
+    words = [_PLACES.sub(lambda place: filled[place[0]], word) for word in command]
     await _run(name, words, folder, say, threads=WARMSTART_THREADS)
 
 
@@ -105,8 +110,9 @@ async def _run(name: str, words: list[str], folder: RunFolder, say: Callable[[st
                 say(f"{name}: {words}")
                 said = words
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        # Its whole group: a command may have started others.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
     if process.returncode != 0:
         raise PreparationFailed(f"{name} ended with exit code {process.returncode}: {last_words(log)} (log: {log})")

@@ -14,7 +14,7 @@ from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.api.scheduler.v1 import scheduler_pb2_grpc as rpc
 from gyre.config import Config
 from gyre.env import Task
-from gyre.errors import ConfigError, InvalidInput
+from gyre.errors import ConfigError, GyreError, InvalidInput
 
 CHUNK = 32
 """Tasks of one SubmitTasks call: far below the message limit for payloads of up to 100 kB each."""
@@ -36,14 +36,28 @@ def load_source(config: Config) -> Source:
         sys.path.insert(0, here)
     try:
         source = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"tasks.source {config.tasks.source!r} cannot be loaded: {error}") from error
+    except Exception as error:  # whatever the author's module raises while it is imported
+        raise ConfigError(f"tasks.source {config.tasks.source!r} cannot be loaded: {_named(error)}") from error
+    if not callable(source):
+        raise ConfigError(f"tasks.source {config.tasks.source!r} is a {type(source).__name__}, not a function")
     return source
+
+
+def check_source(source: Source, config: Config) -> None:
+    """One task of each split, before anything is started. Raises ConfigError, InvalidInput."""
+    next(training(source, config))
+    if config.evaluation.tasks:
+        for task in _asked(source, config, "heldout", 1, config.run.seed):
+            _message(task, config, task.task_id, "evaluation", 1)
+            return
+        raise ConfigError(
+            f"tasks.source {config.tasks.source!r} yields no held-out tasks; evaluation.tasks 0 leaves evaluations out"
+        )
 
 
 def heldout(source: Source, config: Config, phase: str) -> list[pb.Task]:
     """The evaluation's tasks, the same ones before and after; `phase` keeps their ids apart."""
-    tasks = source("heldout", config.evaluation.tasks, config.run.seed)
+    tasks = _asked(source, config, "heldout", config.evaluation.tasks, config.run.seed)
     return [_message(task, config, f"{phase}-{task.task_id}", "evaluation", 1) for task in tasks]
 
 
@@ -51,7 +65,7 @@ def training(source: Source, config: Config) -> Iterator[pb.Task]:
     """Training tasks for ever, in an order that depends on the run's seed alone."""
     for epoch in itertools.count():
         is_empty = True
-        for task in source("train", EPOCH, config.run.seed + epoch):
+        for task in _asked(source, config, "train", EPOCH, config.run.seed + epoch):
             is_empty = False
             name = f"train-{epoch}-{task.task_id}"
             yield _message(task, config, name, "train", config.scheduler.group_size)
@@ -59,9 +73,38 @@ def training(source: Source, config: Config) -> Iterator[pb.Task]:
             raise ConfigError(f"tasks.source {config.tasks.source!r} yields no training tasks")
 
 
+def _asked(source: Source, config: Config, split: str, count: int, seed: int) -> Iterator[Task]:
+    """At most `count` tasks. Raises InvalidInput for whatever the author's function raises, and for what is no task."""
+    name = f"tasks.source {config.tasks.source!r}"
+    try:
+        for task in itertools.islice(source(split, count, seed), count):
+            if not isinstance(task, Task):
+                raise InvalidInput(f"{name} must yield gyre.env.Task, not {type(task).__name__}")
+            yield task
+    except GyreError:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"{name} failed when asked for {split} tasks: {_named(error)}") from error
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def _message(task: Task, config: Config, task_id: str, purpose: str, group_size: int) -> pb.Task:
-    if not isinstance(task, Task):
-        raise InvalidInput(f"tasks.source must yield gyre.env.Task, not {type(task).__name__}")
+    """Raises InvalidInput when the task's fields do not hold what they should."""
+    try:
+        return _filled(task, config, task_id, purpose, group_size)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(
+            f"tasks.source {config.tasks.source!r}: task {str(task.task_id)[:80]!r} must have texts, a seed of 64 bits and a payload of "
+            f"JSON values: {_named(error)}"
+        ) from error
+
+
+def _filled(task: Task, config: Config, task_id: str, purpose: str, group_size: int) -> pb.Task:
+    if not isinstance(task.payload, dict):
+        raise TypeError(f"payload is a {type(task.payload).__name__}, not a dict")
     given = config.tasks
     limits = pb.Limits(
         wall_s=given.wall_s, turns_max=given.turns_max, context_tokens_max=given.context_tokens_max,
@@ -69,7 +112,7 @@ def _message(task: Task, config: Config, task_id: str, purpose: str, group_size:
     )  # fmt: skip
     return pb.Task(
         task_id=task_id, task_type=task.task_type, environment=given.environment, seed=task.seed,
-        payload_json=json.dumps(task.payload), tenant="default", purpose=purpose, group_size=group_size,
+        payload_json=json.dumps(task.payload, allow_nan=False), tenant="default", purpose=purpose, group_size=group_size,
         temperature=given.temperature, top_p=given.top_p, limits=limits,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from gyre.run_folder import RunFolder
 from gyre.supervisor import ProcessFailed, Supervisor
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCE = "def tasks(split, count, seed):\n    return iter(())\n"
+SOURCE = "from gyre.env import Task\n\n\ndef tasks(split, count, seed):\n    yield Task(task_id=split, task_type='t', seed=seed)\n"
 
 
 @pytest.fixture(scope="module")

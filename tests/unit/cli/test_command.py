@@ -82,7 +82,9 @@ def test_a_model_directory_without_tokenizer_is_named_before_anything_starts(tmp
 
 
 def _with_source(folder: Path) -> Path:
-    (folder / "source.py").write_text("def tasks(split, count, seed):\n    return iter(())\n")
+    (folder / "source.py").write_text(
+        "from gyre.env import Task\n\n\ndef tasks(split, count, seed):\n    yield Task(task_id=split, task_type='t', seed=seed)\n"
+    )
     return folder
 
 
