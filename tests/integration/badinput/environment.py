@@ -1,0 +1,130 @@
+"""A custom environment that goes wrong in the way its task's payload names; run as a process of its own."""
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+from gyre.env import Environment, Evidence, Score, StepResult, ToolCall, serve
+
+ACT = {"type": "function", "function": {"name": "act", "parameters": {"type": "object", "properties": {}}}}
+HUGE = 100 * 1024 * 1024
+FOR_EVER_S = 3600.0
+BLOCKED_S = 9.0
+"""Longer than the tests' lease: a process that blocks its own event loop is taken for dead."""
+
+
+class Wayward(Environment):
+    """`mode` is a method that misbehaves and how; without one, everything is right and the first act succeeds."""
+
+    name = "wayward"
+    milestones = {"acted": 0.3}
+
+    def __init__(self, task) -> None:
+        super().__init__(task)
+        self.mode = task.payload.get("mode", "")
+        if self.mode == "init raises":
+            raise RuntimeError("no world could be made")
+        if self.mode == "many milestones":
+            self.milestones = {f"m{index:0100d}": 0.0 for index in range(100_000)}
+        if self.mode == "milestone weighs text":
+            self.milestones = {"acted": "much"}
+        if self.mode == "async step exits":
+            self.step = self._exit
+
+    def tools(self) -> Any:
+        return {"tools are sets": [{"type": "function", "function": {"name": "act", "strict": {1}}}]}.get(
+            self.mode, [ACT]
+        )
+
+    def reset(self) -> Any:
+        match self.mode:
+            case "reset raises":
+                raise RuntimeError("the world would not start")
+            case "reset hangs":
+                time.sleep(FOR_EVER_S)
+            case "reset is text":
+                return "go"
+            case "reset holds bytes":
+                return [{"role": "user", "content": b"go"}]
+            case "reset is huge":
+                return [{"role": "user", "content": "x" * HUGE}]
+            case "reset has no role":
+                return [{"role": "wizard", "content": "go"}]
+        return [{"role": "user", "content": "go"}]
+
+    def evidence(self) -> Any:
+        match self.mode:
+            case "evidence is huge":
+                return Evidence(image_digest="x" * HUGE)
+            case "evidence holds numbers":
+                return Evidence(image_digest="", tool_versions={"python": 3})
+        return Evidence(image_digest="sha256:0", tool_versions={"python": "3"})
+
+    def step(self, call: ToolCall) -> Any:
+        match self.mode:
+            case "step raises":
+                raise RuntimeError("the tool broke")
+            case "step raises undecodable text":
+                raise RuntimeError("no file \udcff")
+            case "step exits":
+                sys.exit(3)
+            case "step hangs" | "step hangs, then score fails":
+                time.sleep(FOR_EVER_S)
+            case "step is huge":
+                return StepResult(content="x" * HUGE)
+            case "step is text":
+                return "done"
+            case "step holds bytes":
+                return StepResult(content=b"done")
+        return StepResult(content="done", done=True)
+
+    async def _exit(self, call: ToolCall) -> StepResult:
+        sys.exit(3)
+
+    def score(self) -> Any:
+        good: dict[str, Any] = {"outcome": 1.0, "milestones": {"acted": True}, "evidence": {"looked": 1}}
+        match self.mode:
+            case "score raises" | "step hangs, then score fails":
+                raise RuntimeError("nothing to look at")
+            case "score hangs":
+                time.sleep(FOR_EVER_S)
+            case "score is a number":
+                return 1.0
+            case "outcome is not a number":
+                good["outcome"] = float("nan")
+            case "outcome is 7":
+                good["outcome"] = 7
+            case "outcome is text":
+                good["outcome"] = "1"
+            case "milestone is unknown":
+                good["milestones"] = {"flew": True}
+            case "findings are objects":
+                good["evidence"] = {"world": self}
+            case "findings are infinite":
+                good["evidence"] = {"seconds": float("inf")}
+            case "findings are huge numbers":
+                good["evidence"] = {"count": 10**40}
+            case "findings are huge":
+                good["evidence"] = {"log": "x" * 10_000_000}
+            case "evaluation is invalid":
+                good["valid"] = False
+        return Score(**good)
+
+    def close(self) -> None:
+        if self.mode == "close raises":
+            raise RuntimeError("would not close")
+
+
+class Blocking(Wayward):
+    """Blocks the event loop of its process once, so that not even heartbeats leave it."""
+
+    async def reset(self) -> list[dict[str, Any]]:
+        if self.task.payload.get("mode") == "blocks":
+            time.sleep(BLOCKED_S)  # noqa: ASYNC251
+        await asyncio.sleep(0)
+        return [{"role": "user", "content": "go"}]
+
+
+if __name__ == "__main__":
+    serve(Blocking if "--blocking" in sys.argv else Wayward, name="blocking" if "--blocking" in sys.argv else "wayward")
