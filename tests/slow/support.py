@@ -124,4 +124,5 @@ class Train:
 
 
 def _toml(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, bool | str) else str(value)
+    """As `--set` takes it: TOML, or text as it stands."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
