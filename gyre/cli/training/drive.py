@@ -19,6 +19,7 @@ import grpc.aio
 import msgspec
 
 from gyre.api.ledger.v1 import ledger_pb2, ledger_pb2_grpc
+from gyre.api.rollout.v1 import rollout_pb2, rollout_pb2_grpc
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.api.scheduler.v1 import scheduler_pb2_grpc
 from gyre.bus import Bus
@@ -215,8 +216,22 @@ class Driver:
             elif time.monotonic() - heard_s > STALL_S + self.config.tasks.wall_s:
                 raise RunStalled(
                     f"nothing has happened for {time.monotonic() - heard_s:.0f} s in {self.view.phase} "
-                    f"({self.view.line()}); see {self.folder.logs}"
+                    f"({self.view.line()}{await self._nobody_serves()}); see {self.folder.logs}"
                 )
+
+    async def _nobody_serves(self) -> str:
+        """The commonest cause of a stall, where it is the cause: no process is attached under the name the tasks ask for."""
+        wanted = self.config.tasks.environment
+        try:
+            async with self._channel("rollout") as channel:
+                state = await rollout_pb2_grpc.RolloutServiceStub(channel).GetState(
+                    rollout_pb2.GetStateRequest(), timeout=5
+                )
+        except grpc.aio.AioRpcError as error:
+            return f"; the gateway does not answer: {error.details()}"
+        if wanted in state.environment_slots:
+            return ""
+        return f"; no environment `{wanted}` is attached, only: {', '.join(sorted(state.environment_slots)) or 'none'}"
 
     @contextlib.contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
