@@ -69,7 +69,7 @@ def _options(name: str, slots: int, address: str | None, key: str | None) -> arg
     )
     parser.add_argument("--key", default=variables.get("GYRE_ENVIRONMENT_KEY", key or ""), help="the environments' key")
     parser.add_argument(
-        "--slots", type=int, default=int(variables.get("GYRE_ENVIRONMENT_SLOTS", slots)), help="executions at once"
+        "--slots", type=int, default=variables.get("GYRE_ENVIRONMENT_SLOTS", slots), help="executions at once"
     )
     parser.add_argument("--log-level", default="INFO")
     return parser.parse_known_args()[0]
