@@ -62,8 +62,12 @@ class System:
         await self.run.__aexit__()
 
     async def start_environment(self, *arguments: str) -> asyncio.subprocess.Process:
+        return await self.start_module(ENVIRONMENT, *arguments)
+
+    async def start_module(self, module: str, *arguments: str) -> asyncio.subprocess.Process:
+        """An environment process, attached by command-line options."""
         address, key = self.run.folder.endpoint("rollout"), self.run.environment_key
-        return await self.run.start(ENVIRONMENT, "--address", address, "--key", key, "--slots", "64", *arguments)
+        return await self.run.start(module, "--address", address, "--key", key, "--slots", "64", *arguments)
 
     async def attach(self, slots: int = 8) -> EnvironmentDouble:
         """A foreign client of the test's own, under a name nobody else has."""

@@ -109,6 +109,17 @@ async def test_neighbours_went_on_and_nothing_is_left_over(system, executions):
     assert "a defect" not in system.log("services.rollout")
 
 
+async def test_a_gymnasium_world_is_judged_by_its_rewards_whatever_the_model_does(system):
+    """The example, served as its documentation says. This model calls act without an action: an answer with the names that exist, a turn
+    each, and after the last one a score of what was reached, nothing."""
+    process = await system.start_module("examples.gymnasium_env.environment")
+    ending = await system.ending(await system.submit("", "frozen-lake", turns_max=2))
+    assert (ending.ending, ending.reason, ending.external_calls) == ("timed_out", "turns", 2)
+    assert ending.evaluation.valid and ending.evaluation.evidence == {"reward": 0.0, "over": False}
+    process.terminate()
+    await process.wait()
+
+
 async def test_a_process_that_was_silent_too_long_is_taken_back_when_it_speaks_again(system):
     """A plain `time.sleep` in an async method stops heartbeats too, for longer than the lease. The process attaches anew, its execution
     goes on as the same attempt (nobody else took it), and the next one is served as ever."""
