@@ -28,6 +28,9 @@ from examples.repair.packages import TEST_FILE, TOP, Package, body_of, make_pack
 from examples.repair.sandbox import Sandbox
 from gyre.env import Task, ToolCall
 
+SAY_EVERY = 500
+"""Demonstrations between two lines of progress."""
+
 GLANCE_SHARE = 0.15
 """How often a demonstrator lists the files first though the tests name the place."""
 
@@ -155,7 +158,7 @@ def quitter(attempt: Attempt) -> None:
 Demonstrator = Callable[[Attempt], None]
 Mixture = tuple[tuple[Demonstrator, float], ...]
 MIXTURE: Mixture = (
-    (careful, 0.25), (persistent, 0.09), (sloppy, 0.06), (hasty, 0.10), (quitter, 0.50),
+    (careful, 0.30), (persistent, 0.09), (sloppy, 0.06), (hasty, 0.09), (quitter, 0.46),
 )  # fmt: skip
 """Demonstrator → share of the attempts."""
 
@@ -202,7 +205,9 @@ def write(out: str, count: int, seed: int) -> dict[str, float]:
     outcomes: dict[str, list[float]] = {}
     temporary = f"{out}.part"
     with open(temporary, "w") as file:
-        for row in demonstrations(count, seed, processes=os.cpu_count() or 1):
+        for index, row in enumerate(demonstrations(count, seed, processes=os.cpu_count() or 1), 1):
+            if index % SAY_EVERY == 0:
+                print(f"{index} of {count}", flush=True)
             outcomes.setdefault(row["demonstrator"], []).append(row["outcome"])
             file.write(json.dumps(row) + "\n")
     os.replace(temporary, out)

@@ -171,7 +171,7 @@ class TrainerConfig(_Section):
     veto_ratio: Annotated[float, Meta(ge=0)] = 1e-4
     """A sample with any token ratio below this gives no gradient; 0 turns the veto off."""
     threads: Positive = 1
-    """CPU threads of one trainer cell."""
+    """CPU threads of one trainer cell, and of the warm start. More than the cores that are free make small models many times slower."""
     device: str = "cpu"
     """Where a trainer cell computes."""
     claim_s: Seconds = 10.0

@@ -21,7 +21,6 @@ from gyre.supervisor.plan import thread_variables
 
 SAY_EVERY_S = 5.0
 _PLACES = re.compile(r"\{(?:out|seed|python)\}")
-WARMSTART_THREADS = max(1, min(8, os.cpu_count() or 1))
 
 
 class PreparationFailed(GyreError):
@@ -50,15 +49,15 @@ async def prepare(config: Config, folder: RunFolder, say: Callable[[str], None])
         return _given(config.model.path)
     if folder.model.exists():
         return folder.model
-    seed = config.run.seed
+    seed, threads = config.run.seed, config.trainer.threads
     fresh, data = folder.root / "model-fresh", folder.root / "demonstrations.jsonl"
     target = fresh if config.model.demonstrations else folder.model
     if not target.exists():
-        await _command("model", config.model.recipe, target, seed, folder, say)
+        await _command("model", config.model.recipe, target, seed, folder, say, threads)
         check_model(target, "what model.recipe made,")
     if config.model.demonstrations:
         if not data.exists():
-            await _command("demonstrations", config.model.demonstrations, data, seed, folder, say)
+            await _command("demonstrations", config.model.demonstrations, data, seed, folder, say, threads)
         await _warm_start(config, fresh, data, folder, say)
     return folder.model
 
@@ -70,12 +69,12 @@ def _given(path: str) -> Path:
 
 
 async def _command(
-    name: str, command: list[str], out: Path, seed: int, folder: RunFolder, say: Callable[[str], None]
+    name: str, command: list[str], out: Path, seed: int, folder: RunFolder, say: Callable[[str], None], threads: int
 ) -> None:
     # Not str.format: a command may hold braces of its own.
     filled = {"{out}": str(out), "{seed}": str(seed), "{python}": sys.executable}
     words = [_PLACES.sub(lambda place: filled[place[0]], word) for word in command]
-    await _run(name, words, folder, say, threads=WARMSTART_THREADS)
+    await _run(name, words, folder, say, threads)
 
 
 async def _warm_start(config: Config, fresh: Path, data: Path, folder: RunFolder, say: Callable[[str], None]) -> None:
@@ -84,9 +83,9 @@ async def _warm_start(config: Config, fresh: Path, data: Path, folder: RunFolder
         sys.executable, "-m", "services.trainer.warmstart", "--model", str(fresh), "--data", str(data), "--out", str(folder.model),
         "--epochs", str(given.warmstart_epochs), "--lr", str(given.warmstart_lr), "--seed", str(config.run.seed),
         "--tokens-per-batch", str(given.warmstart_tokens), "--seconds-max", str(given.warmstart_s),
-        "--threads", str(WARMSTART_THREADS),
+        "--threads", str(config.trainer.threads),
     ]  # fmt: skip
-    await _run("warmstart", words, folder, say, threads=WARMSTART_THREADS)
+    await _run("warmstart", words, folder, say, config.trainer.threads)
 
 
 async def _run(name: str, words: list[str], folder: RunFolder, say: Callable[[str], None], threads: int) -> None:
