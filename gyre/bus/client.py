@@ -109,6 +109,8 @@ class Bus:
     async def close(self) -> None:
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self.client.drain(), 5)
+        with contextlib.suppress(Exception):  # an absent server cannot be drained to, and would be looked for for ever
+            await asyncio.wait_for(self.client.close(), 5)
 
     async def publish(self, record: msgspec.Struct, traceparent: str = "", deadline_s: float | None = None) -> int:
         """Store a record on its stream; returns its sequence. Waits through an absent server up to `deadline_s` (for ever by default).

@@ -119,8 +119,11 @@ class Train:
                 )  # fmt: skip
                 break
             await asyncio.sleep(0.2)
-        async for fact, _ in bus.follow(kinds):
-            self.facts.append(fact)
+        try:
+            async for fact, _ in bus.follow(kinds):
+                self.facts.append(fact)
+        finally:
+            await bus.close()
 
 
 def _toml(value: Any) -> str:
