@@ -8,12 +8,14 @@ reduce/            meeting points of gradient groups
 ledger.db          books, evidence, traces          model/         the policy before reinforcement learning
 """
 
+import fcntl
 import json
 import os
 from pathlib import Path
+from typing import TextIO
 
 from gyre.config import Config, load_resolved
-from gyre.errors import ConfigError, NotFound
+from gyre.errors import ConfigError, Conflict, NotFound
 
 
 class RunFolder:
@@ -58,3 +60,14 @@ class RunFolder:
         if name not in endpoints:
             raise ConfigError(f"{path} has no address for `{name}`; it names {', '.join(endpoints)}")
         return endpoints[name]
+
+
+def lock_folder(root: Path) -> TextIO:
+    """One supervisor a folder: held until the file is closed, or the process is gone. Raises Conflict."""
+    file = (root / "lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise Conflict(f"{root} is in use by another `gyre`; stop it first, or choose another --run-dir") from None
+    return file

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -17,10 +17,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from gyre.bus import Bus, NatsServer, declare_streams
 from gyre.bus.access import authorization, make_keys, seed_path
 from gyre.config import Config, fingerprint, store
-from gyre.errors import ConfigError, Unavailable
+from gyre.errors import ConfigError, GyreError, Unavailable
 from gyre.rpc import open_channel
 from gyre.rpc.auth import make_rpc_keys, read_key
-from gyre.run_folder import RunFolder
+from gyre.run_folder import RunFolder, lock_folder
 from gyre.supervisor import ports
 from gyre.supervisor.child import Child, ProcessFailed, die_with_parent
 from gyre.supervisor.plan import endpoint_names, stages
@@ -48,6 +48,7 @@ class Supervisor:
         self._watches: list[asyncio.Task] = []
         self._healthy: set[str] = set()
         self._failure: asyncio.Future[NoReturn] | None = None
+        self._lock: TextIO | None = None
 
     async def __aenter__(self) -> "Supervisor":
         await self.start()
@@ -61,6 +62,7 @@ class Supervisor:
         self._failure = asyncio.get_running_loop().create_future()
         folder, config = self.folder, self.config
         folder.make()
+        self._lock = lock_folder(folder.root)
         self._refuse_other_run()
         endpoints = ports.assign(endpoint_names(config), config.network.host, config.network.base_port)
         make_keys(folder.keys)
@@ -100,6 +102,9 @@ class Supervisor:
         if self.bus is not None:
             await self.bus.stop()
             self.bus = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
         if self._failure is not None and self._failure.done() and not self._failure.cancelled():
             self._failure.exception()
 
@@ -194,7 +199,10 @@ class Supervisor:
                 return self._fail(child.failed(code, f" for the {restarts_max + 1}. time in a minute"))
             self._say(f"{child.failed(code)}; starting it again in {delay_s:g} s")
             await asyncio.sleep(delay_s)
-            await child.start()
+            try:
+                await child.start()
+            except (GyreError, OSError) as error:
+                return self._fail(ProcessFailed(f"{child.spec.name} cannot be started again: {error}"))
 
     async def _keep_bus(self, bus: NatsServer) -> None:
         policy = RestartPolicy()

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from gyre.config.load import parse
-from gyre.errors import Unavailable
+from gyre.errors import Conflict, Unavailable
+from gyre.run_folder import lock_folder
 from gyre.supervisor import ports
 from gyre.supervisor.child import Child, ProcessFailed
 from gyre.supervisor.plan import Process, endpoint_names, stages, thread_variables
@@ -133,3 +134,12 @@ async def test_children_die_when_their_supervisor_is_killed(tmp_path):
     os.kill(parent.process.pid, signal.SIGKILL)
     await parent.wait()
     assert await _is_gone(inner.pid)
+
+
+def test_a_folder_has_one_supervisor_at_a_time(tmp_path):
+    """E: two runs over one bus and one ledger would be in each other's books; the lock goes with its process or its file."""
+    held = lock_folder(tmp_path)
+    with pytest.raises(Conflict, match="in use by another"):
+        lock_folder(tmp_path)
+    held.close()
+    lock_folder(tmp_path).close()
