@@ -5,6 +5,8 @@ that. At the end the books balance, the audit passes, and no sample was trained 
 """
 
 import asyncio
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -27,11 +29,12 @@ UP_S = 180.0
 MOMENT_S = 60.0
 GOES_ON_S = 120.0
 SLOTS = 16
+SATELLITE = ("services.trainer", "--cell", "1")
 KILLS = {
-    "rollout.lease_s": 3.0, "trainer.claim_s": 3.0, "trajproc.micro_tokens": 1024, "trajproc.age_steps_max": 20, "trainer.lr": 2e-4,
+    "rollout.lease_s": 3.0, "trainer.claim_s": 3.0, "trajproc.micro_tokens": 640, "trajproc.age_steps_max": 20, "trainer.lr": 2e-4,
     "environments": f'[{{name = "repair", command = ["{{python}}", "-m", "examples.repair.environment"], slots = {SLOTS}}}]',
 }  # fmt: skip
-"""What was held by the dead goes to others after three seconds; small micro-steps, so that a step is in its middle for long; fewer slots
+"""What was held by the dead goes to others after three seconds; micro-steps of one or two rows, so that a step is in its middle for long; fewer slots
 than executions, so that the environment is full when its gateway comes back."""
 
 
@@ -50,13 +53,29 @@ class Killing:
 async def at_open_step(run: Train) -> None:
     """A step is open: both cells train, some micro-steps are computed and some are not."""
     async with run.channel("trainer-0") as channel:
-        core = core_pb2_grpc.CoreServiceStub(channel)
+        await _poll(run, lambda: _is_in_the_middle(channel), "a step with both cells in its middle")
 
-        async def in_the_middle() -> bool:
-            state = await core.GetState(core_pb2.GetStateRequest(), timeout=5)
-            return state.step_open and len(state.cells) == 2 and 1 < state.micro_computed < state.micro_known - 1
 
-        await _poll(run, in_the_middle, "a step with both cells in its middle")
+async def at_open_step_of_satellite(run: Train) -> None:
+    """The same, with the satellite frozen, so that the step cannot end before the kill."""
+    async with run.channel("trainer-0") as channel:
+
+        async def is_frozen_in_the_middle() -> bool:
+            if not await _is_in_the_middle(channel):
+                return False
+            pid = run.pid(*SATELLITE)
+            os.kill(pid, signal.SIGSTOP)
+            if await _is_in_the_middle(channel):
+                return True
+            os.kill(pid, signal.SIGCONT)
+            return False
+
+        await _poll(run, is_frozen_in_the_middle, "a step with the satellite in its middle")
+
+
+async def _is_in_the_middle(core: grpc.aio.Channel) -> bool:
+    state = await core_pb2_grpc.CoreServiceStub(core).GetState(core_pb2.GetStateRequest(), timeout=5)
+    return state.step_open and len(state.cells) == 2 and 0 < state.micro_computed < state.micro_known
 
 
 async def at_running_calls(run: Train) -> None:
@@ -120,7 +139,7 @@ def _newest_phase(run: Train, cell: str) -> str:
 
 Moment = Callable[[Train], Awaitable[None]]
 PROCESSES: list[tuple[str, Moment, tuple[str, ...]]] = [
-    ("satellite", at_open_step, ("services.trainer", "--cell", "1")),
+    ("satellite", at_open_step_of_satellite, SATELLITE),
     ("gateway", at_running_calls, ("services.rollout",)),
     ("scheduler", in_a_burst, ("services.scheduler",)),
     ("trajproc", at_open_batch, ("services.trajproc",)),
