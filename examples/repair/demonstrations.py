@@ -158,7 +158,7 @@ def quitter(attempt: Attempt) -> None:
 Demonstrator = Callable[[Attempt], None]
 Mixture = tuple[tuple[Demonstrator, float], ...]
 MIXTURE: Mixture = (
-    (careful, 0.30), (persistent, 0.09), (sloppy, 0.06), (hasty, 0.09), (quitter, 0.46),
+    (careful, 0.28), (persistent, 0.09), (sloppy, 0.06), (hasty, 0.09), (quitter, 0.48),
 )  # fmt: skip
 """Demonstrator → share of the attempts."""
 
