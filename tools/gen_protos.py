@@ -20,7 +20,6 @@ def generate(out: Path) -> None:
     """Write generated modules and stubs below `out`/gyre/api."""
     protos = sorted(str(path) for path in (ROOT / "proto").rglob("*.proto"))
     well_known = Path(grpc_tools.__file__).parent / "_proto"
-    # The interpreter's own folder holds protoc-gen-mypy.
     arguments = [
         "protoc", f"-I{ROOT / 'proto'}", f"-I{well_known}", f"--python_out={out}", f"--grpc_python_out={out}",
         f"--pyi_out={out}", *protos,
