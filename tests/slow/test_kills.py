@@ -32,10 +32,12 @@ SLOTS = 16
 SATELLITE = ("services.trainer", "--cell", "1")
 KILLS = {
     "rollout.lease_s": 3.0, "trainer.claim_s": 3.0, "trajproc.micro_tokens": 640, "trajproc.age_steps_max": 20, "trainer.lr": 2e-4,
+    "scheduler.extra_depth_steps": 0.0,
     "environments": f'[{{name = "repair", command = ["{{python}}", "-m", "examples.repair.environment"], slots = {SLOTS}}}]',
 }  # fmt: skip
 """What was held by the dead goes to others after three seconds; micro-steps of one or two rows, so that a step is in its middle for long; fewer slots
-than executions, so that the environment is full when its gateway comes back."""
+than executions, so that the environment is full when its gateway comes back; nothing is dispatched beyond a burst, so
+that the satellite trains in most."""
 
 
 @dataclass
@@ -51,21 +53,21 @@ class Killing:
 
 
 async def at_open_step(run: Train) -> None:
-    """A step is open: both cells train, some micro-steps are computed and some are not."""
+    """A step is open: some micro-steps are computed and some are not."""
     async with run.channel("trainer-0") as channel:
-        await _poll(run, lambda: _is_in_the_middle(channel), "a step with both cells in its middle")
+        await _poll(run, lambda: _is_in_the_middle(channel, cells=1), "a step in its middle")
 
 
 async def at_open_step_of_satellite(run: Train) -> None:
-    """The same, with the satellite frozen, so that the step cannot end before the kill."""
+    """The same with both cells in training, and the satellite frozen, so that the step cannot end before the kill."""
     async with run.channel("trainer-0") as channel:
 
         async def is_frozen_in_the_middle() -> bool:
-            if not await _is_in_the_middle(channel):
+            if not await _is_in_the_middle(channel, cells=2):
                 return False
             pid = run.pid(*SATELLITE)
             os.kill(pid, signal.SIGSTOP)
-            if await _is_in_the_middle(channel):
+            if await _is_in_the_middle(channel, cells=2):
                 return True
             os.kill(pid, signal.SIGCONT)
             return False
@@ -73,9 +75,9 @@ async def at_open_step_of_satellite(run: Train) -> None:
         await _poll(run, is_frozen_in_the_middle, "a step with the satellite in its middle")
 
 
-async def _is_in_the_middle(core: grpc.aio.Channel) -> bool:
+async def _is_in_the_middle(core: grpc.aio.Channel, cells: int) -> bool:
     state = await core_pb2_grpc.CoreServiceStub(core).GetState(core_pb2.GetStateRequest(), timeout=5)
-    return state.step_open and len(state.cells) == 2 and 0 < state.micro_computed < state.micro_known
+    return state.step_open and len(state.cells) >= cells and 0 < state.micro_computed < state.micro_known
 
 
 async def at_running_calls(run: Train) -> None:
@@ -205,7 +207,7 @@ def check_books(run: Train, summary: dict, steps: int) -> None:
 
 async def test_each_process_is_killed_once_and_the_run_goes_on(model: Path, tmp_path: Path):
     """A1, A6, A7, A8, C6: satellite, gateway, scheduler, trajectory processor, ledger, core, rollout cell, environment."""
-    steps = 64  # eight kills and recoveries take some 60 s, in which a quiet machine does about 40 steps
+    steps = 40  # eight kills, each at its moment, and their recoveries take about 15
     async with Train(tmp_path / "run", model, {**KILLS, "run.name": "kills", "run.steps": steps}) as run:
         await run.until(lambda: run.of(r.StepUpdated), UP_S, "the first step")
         done = {name: await kill(run, name, moment, words) for name, moment, words in PROCESSES}
@@ -231,7 +233,7 @@ async def test_each_process_is_killed_once_and_the_run_goes_on(model: Path, tmp_
 
 async def test_the_bus_is_killed_three_times_and_the_run_goes_on(model: Path, tmp_path: Path):
     """A1, A7, C6: in mid-call, in mid-step, and with call records on their way to the ledger."""
-    steps = 24
+    steps = 14
     async with Train(tmp_path / "run", model, {**KILLS, "run.name": "bus", "run.steps": steps}) as run:
         await run.until(lambda: run.of(r.StepUpdated), UP_S, "the first step")
         for moment in (at_running_calls, at_open_step, at_flowing_calls):
