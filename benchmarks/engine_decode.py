@@ -88,6 +88,7 @@ def measure_transformers(directory: str, concurrency: int, calls: int) -> float:
     )  # fmt: skip
     manager = model.init_continuous_batching(generation_config=generation, continuous_batching_config=batching)
     manager.start()
+
     def submit(session: int, n: int, prompt: list[int]) -> None:
         manager.add_request(prompt, request_id=f"{session}/{n}", max_new_tokens=OUTPUT_TOKENS)
 
@@ -96,8 +97,6 @@ def measure_transformers(directory: str, concurrency: int, calls: int) -> float:
     finally:
         manager.stop(block=True)
     return concurrency * calls * OUTPUT_TOKENS / wall_s
-
-
 
 
 def measure_engine(directory: str, concurrency: int, calls: int) -> float:

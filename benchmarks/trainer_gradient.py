@@ -67,7 +67,9 @@ def main() -> None:
     start_s = time.perf_counter()
     optimizer.step(flat_gradient(policy.parameters), 1, 0)
     update_s = time.perf_counter() - start_s
-    print(f"{tokens / wall_s:.0f} tokens/s forward and backward ({tokens} tokens, {wall_s:.2f} s, {options.threads} threads)")
+    print(
+        f"{tokens / wall_s:.0f} tokens/s forward and backward ({tokens} tokens, {wall_s:.2f} s, {options.threads} threads)"
+    )
     print(f"{tokens / cpu_s:.0f} tokens per CPU second, which a busy machine changes less")
     print(f"update {update_s * 1e3:.1f} ms of {sum(p.numel() for p in policy.parameters)} parameters")
 

@@ -83,10 +83,12 @@ CHAT_TEMPLATE = """
 def make_tokenizer(texts: Iterator[str], vocabulary_max: int = VOCABULARY_MAX) -> PreTrainedTokenizerFast:
     """A byte-level BPE over these texts: any bytes can be encoded and decode to themselves."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(CHUNKS), "isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(CHUNKS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_max, special_tokens=list(SPECIAL), show_progress=False, min_frequency=2,
@@ -145,7 +147,9 @@ def corpus(seed: int, packages: int = 1500) -> Iterator[str]:
         yield "\n".join(package.files)
         module, failed = package.fault_path.removesuffix(".py"), rng.randint(1, 3)
         yield f"FAIL {module}.py f: got {rng.randint(-9, 99)}, expected {rng.randint(-9, 99)}\n{failed} of 6 failed"
-        yield from (f"FAIL {module}.py {line[4:].split('(')[0]}:" for line in package.solution.split("\n") if line[:4] == "def ")
+        yield from (
+            f"FAIL {module}.py {line[4:].split('(')[0]}:" for line in package.solution.split("\n") if line[:4] == "def "
+        )
         yield f"ERROR {package.fault_path}:1: ModuleNotFoundError: No module named '{package.wrong}'\nOK"
         yield "system\nuser\nassistant\nlist_files()\nread_file(path)\nreplace(path, name, old, new)\nrun_tests()\n"
         yield "submit()\nRepair the package.\nThe tests fail. Find the fault, mend it, submit.\nsubmitted\nerror: "

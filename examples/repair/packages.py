@@ -133,7 +133,9 @@ def body_of(text: str, name: str) -> tuple[int, int]:
 
     Raises KeyError where there is no such function.
     """
-    starts = [(m.group(1), m.start(), m.end()) for m in re.finditer(r"^def ([A-Za-z_0-9]+)[^\n]*\n", text, re.MULTILINE)]
+    starts = [
+        (m.group(1), m.start(), m.end()) for m in re.finditer(r"^def ([A-Za-z_0-9]+)[^\n]*\n", text, re.MULTILINE)
+    ]
     if name == TOP:
         return 0, starts[0][1] if starts else len(text)
     for index, (found, _, start) in enumerate(starts):
@@ -142,7 +144,9 @@ def body_of(text: str, name: str) -> tuple[int, int]:
     raise KeyError(name)
 
 
-def _tests(modules: dict[str, list[Function]], heads: dict[str, str], faulty: Function, fault: Fault, rng: Random) -> str:
+def _tests(
+    modules: dict[str, list[Function]], heads: dict[str, str], faulty: Function, fault: Fault, rng: Random
+) -> str:
     """A unittest module with one class for each module and one method for each function."""
     blocks = ["import unittest\n\n" + "\n".join(f"import {name}" for name in sorted(modules))]
     for name, functions in modules.items():

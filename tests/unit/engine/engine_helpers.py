@@ -48,7 +48,9 @@ class Recorder:
         return self
 
 
-def start(engine: Engine, call_id: str, prompt: list[int], *, session: str | None = None, resume=(), chunk_tokens=1, **params):
+def start(
+    engine: Engine, call_id: str, prompt: list[int], *, session: str | None = None, resume=(), chunk_tokens=1, **params
+):
     recorder = Recorder()
     request = GenerateRequest(
         call_id, session or call_id, prompt, SamplingParams(**params), list(resume), chunk_tokens=chunk_tokens

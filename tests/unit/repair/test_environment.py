@@ -86,7 +86,9 @@ def test_changing_the_tests_never_counts(attempt):
     assert not result.error
     mend(environment, package)
     score = environment.score()
-    assert score.outcome == 0.0 and not score.milestones["all_tests_pass"] and score.evidence["tests_unchanged"] is False
+    assert (
+        score.outcome == 0.0 and not score.milestones["all_tests_pass"] and score.evidence["tests_unchanged"] is False
+    )
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,9 @@ def demonstrated(demonstrator, seed):
 def test_the_directory_is_an_ordinary_hugging_face_model(directory, tokenizer):
     model = AutoModelForCausalLM.from_pretrained(directory)
     assert AutoConfig.from_pretrained(directory).model_type == "qwen3"
-    assert model.generation_config.eos_token_id == tokenizer.convert_tokens_to_ids("<|im_end|>") == tokenizer.eos_token_id
+    assert (
+        model.generation_config.eos_token_id == tokenizer.convert_tokens_to_ids("<|im_end|>") == tokenizer.eos_token_id
+    )
     assert model.config.vocab_size >= len(tokenizer) and tokenizer.chat_template
 
 
@@ -81,9 +83,12 @@ def test_tool_results_in_a_row_are_one_user_turn(tokenizer):
 
 def test_arguments_may_be_given_as_json_text_or_as_an_object(tokenizer):
     """B2: both wire forms are the same tokens."""
+
     def with_arguments(arguments):
         call = {"type": "function", "function": {"name": "read_file", "arguments": arguments}}
-        return ids(tokenizer, [{"role": "user", "content": "go"}, {"role": "assistant", "content": "", "tool_calls": [call]}])
+        return ids(
+            tokenizer, [{"role": "user", "content": "go"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        )
 
     assert with_arguments({"path": "grid.py"}) == with_arguments('{"path": "grid.py"}')
 
@@ -94,7 +99,9 @@ def test_a_tool_call_costs_few_tokens(tokenizer):
     assert len(tokenizer(call_text("run_tests", {}))["input_ids"]) <= 7
 
 
-@pytest.mark.parametrize("text", ["", " ", "naïve → 日本", "\t\n\n  x == 'y'\n", '{"a": {"b": [1, 22, 333]}}', "<|im_end|"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "naïve → 日本", "\t\n\n  x == 'y'\n", '{"a": {"b": [1, 22, 333]}}', "<|im_end|"]
+)
 def test_any_text_survives_the_tokenizer(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 

@@ -21,5 +21,7 @@ def test_rows_that_were_too_large_for_the_bus_are_trained_all_the_same(tmp_path)
     """B6: a micro-step whose rows lie in the blob store must not train nothing, silently."""
     blobs = BlobStore(tmp_path)
     row = _row(5)
-    micro = MicroStep(micro_id="m", step=0, group_id="g000001", rows=[], tokens=5, at_s=0.0, blob=blobs.put(encode_rows([row])))
+    micro = MicroStep(
+        micro_id="m", step=0, group_id="g000001", rows=[], tokens=5, at_s=0.0, blob=blobs.put(encode_rows([row]))
+    )
     assert Claims(None, blobs, claim_s=1.0)._with_rows(micro).rows == [row]

@@ -58,7 +58,9 @@ def make_model(seed: int = 0) -> Qwen3ForCausalLM:
 def directory(tmp_path):
     make_tokenizer().save_pretrained(tmp_path / "in")
     make_model().save_pretrained(tmp_path / "in")
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps({"messages": MESSAGES, "tools": []}) + "\n" for _ in range(8)))
+    (tmp_path / "data.jsonl").write_text(
+        "".join(json.dumps({"messages": MESSAGES, "tools": []}) + "\n" for _ in range(8))
+    )
     return tmp_path
 
 
