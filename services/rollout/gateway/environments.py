@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Protocol
 
 import grpc.aio
 
@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 OUTGOING_MAX = 20_000
 RUNNING_MAX = 10_000
+LIFE_SIGN_S = 0.25
+"""How often an environment counts as alive while the gateway cannot read what it says."""
 ENDINGS_MAX = 256
 """`Ended` messages of one stream that are worked on at once; more wait unread."""
 
@@ -117,16 +119,28 @@ class Environments(rpc.EnvironmentServiceServicer):
                     break
                 kind = message.WhichOneof("body")
                 if kind == "ended":
-                    await endings.acquire()
+                    await self._unread(instance, endings.acquire())
                     task = asyncio.create_task(self.answer(message, instance))
                     working.add(task)
                     task.add_done_callback(lambda done: (working.discard(done), endings.release()))
                 elif kind != "heartbeat":
-                    await self.answer(message, instance)
+                    await self._unread(instance, self.answer(message, instance))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             log.info("stream of %s: %s", instance, error)
         finally:
             stream.send(None)
+
+    async def _unread(self, instance: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Do `work` while nothing is read of the stream. What is silent meanwhile is this gateway (its bus is away, say), not the
+        environment, whose stream stands; its executions must not be given out again for that."""
+        doing = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({doing}, timeout=LIFE_SIGN_S))[0]:
+                self.listener.heard(instance)
+            doing.result()
+        finally:
+            doing.cancel()
+        self.listener.heard(instance)
 
     async def answer(self, message: pb.AttachRequest, instance: str) -> None:
         """Hand a message on, and say Accepted or Refused to the process's present stream."""

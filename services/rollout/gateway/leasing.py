@@ -179,7 +179,7 @@ class Leasing:
             case Offer.PARK:
                 self._parked[execution] = delivery
             case Offer.EXHAUSTED:
-                await self._calls.close(sample_id(execution, before))
+                await self._close_attempt(sample_id(execution, before))
                 await self._exhaust(delivery)
             case Offer.CONTINUE:
                 assert lease is not None
@@ -187,8 +187,14 @@ class Leasing:
             case Offer.ASSIGN:
                 assert lease is not None
                 self._early.pop(execution, None)
-                await self._calls.close(sample_id(execution, before))
+                await self._close_attempt(sample_id(execution, before))
                 await self._assign(lease, delivery)
+
+    async def _close_attempt(self, sample: str) -> None:
+        """A newer attempt or an ending takes its place: its session and times are wanted no longer."""
+        await self._calls.close(sample)
+        self._restored.leased_at_s.pop(sample, None)
+        self._restored.started_at_s.pop(sample, None)
 
     async def _assign(self, lease: Lease, delivery: Delivery) -> None:
         task, now_s = lease.task, self._clock.now_s()
@@ -345,11 +351,15 @@ class Leasing:
                     await delivery.in_progress()
 
     async def _give_back(self, lease: Lease) -> None:
-        """Its environment is gone: somebody else gets it, as the next attempt (NeMo-RL#3599)."""
+        """Its environment is gone: somebody else gets it, as the next attempt (NeMo-RL#3599).
+
+        Its session and times stay until then: should the environment come back first, the same attempt goes on with them.
+        """
         log.warning("%s attempt %d: its environment is gone, it is given out again", lease.execution_id, lease.attempt)
-        held = self._held.get(lease.execution_id)
-        await self._calls.close(sample_of(lease))
-        self._drop(lease)
+        held = self._held.pop(lease.execution_id, None)
+        self.book.release(lease.execution_id)
+        self._early.pop(lease.execution_id, None)
+        self._changed.set()
         if held is not None:
             if held.span is not None:
                 held.span.set_status(trace.Status(trace.StatusCode.ERROR, "environment lost"))
