@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -110,9 +111,7 @@ class Sandbox:
         failure: Exception | None = None
         for _ in range(self.TRIES_MAX):
             try:
-                with socket.socket(socket.AF_UNIX) as connection:
-                    connection.settimeout(self.limits.wall_s + self.REPLY_SLACK_S)
-                    connection.connect(self._address())
+                with self._connect() as connection:
                     connection.sendall(request)
                     reply = b"".join(iter(lambda: connection.recv(65_536), b""))
                 if reply:
@@ -122,12 +121,34 @@ class Sandbox:
                 failure = error
         raise SandboxError(f"no test run after {self.TRIES_MAX} tries: {failure}")
 
-    def _address(self) -> str:
-        """The address of a server that is alive."""
+    def _connect(self) -> socket.socket:
+        """A connection to a server that is alive: one that refuses is dead, even while the system does not say so yet."""
+        deadline_s = time.monotonic() + self.START_TIMEOUT_S
+        while True:
+            start, address = self._server_alive()
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(self.limits.wall_s + self.REPLY_SLACK_S)
+            try:
+                connection.connect(address)
+                return connection
+            except (ConnectionRefusedError, FileNotFoundError) as error:
+                failure = error
+                with self._lock:
+                    if start == self._starts:
+                        self._stop()
+            except BlockingIOError as error:  # its queue of connections is full
+                failure = error
+                time.sleep(0.01)
+            connection.close()
+            if time.monotonic() > deadline_s:
+                raise SandboxError(f"no connection to the fork server within {self.START_TIMEOUT_S:g} s: {failure}")
+
+    def _server_alive(self) -> tuple[int, str]:
+        """Number and address of the server."""
         with self._lock:
             if self._server is None or self._server.poll() is not None:
                 self._start()
-            return os.path.join(self._scratch, f"server-{self._starts}")
+            return self._starts, os.path.join(self._scratch, f"server-{self._starts}")
 
     def _start(self) -> None:
         self._stop()

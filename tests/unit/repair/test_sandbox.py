@@ -119,6 +119,16 @@ def test_a_dead_fork_server_is_started_again(sandbox):
     assert sandbox.run(suite("a = 2"), "test_all").all_passed
 
 
+def test_a_server_that_refuses_is_replaced_before_the_system_calls_it_dead(sandbox, monkeypatch):
+    """Between a SIGKILL and the end of the process poll() still says that it lives, while its socket may be gone."""
+    sandbox.run(suite("a = 3"), "test_all")
+    dying = sandbox._server
+    dying.kill()
+    dying.wait()
+    monkeypatch.setattr(dying, "poll", lambda: None)
+    assert sandbox.run(suite("a = 4"), "test_all").all_passed and sandbox._server is not dying
+
+
 def test_a_tree_is_tested_once(sandbox):
     files = suite("self.assertEqual(41 + 1, 42)")
     sandbox.run(files, "test_all")
