@@ -140,11 +140,3 @@ def test_threads_share_one_sandbox(sandbox):
     with ThreadPoolExecutor(4) as pool:
         reports = list(pool.map(lambda i: sandbox.run(suite(f"self.assertEqual({i} % 2, 0)"), "test_all"), range(24)))
     assert [r.all_passed for r in reports] == [i % 2 == 0 for i in range(24)]
-
-
-def test_a_run_costs_milliseconds(sandbox):
-    """Thousands of runs share two cores; a fresh interpreter would cost 60 ms each. The line leaves room for a busy machine."""
-    started_s = time.monotonic()
-    for i in range(20):
-        sandbox.run(suite(f"self.assertEqual({i}, {i})"), "test_all")
-    assert (time.monotonic() - started_s) / 20 < 0.05
