@@ -14,10 +14,12 @@ from gyre.bus.subjects import PREFIX, subject_pattern
 
 SPEAKS: dict[str, tuple[type, ...]] = {
     "scheduler": (
-        r.RunStarted, r.GroupSubmitted, r.GroupDispatched, r.TaskDispatched, r.WaterlevelChanged, r.RoleChanged, r.AlarmRaised,
+        r.RunStarted, r.GroupSubmitted, r.GroupDispatched, r.TaskDispatched, r.WaterlevelChanged, r.RoleChanged, r.BurstOpened,
+        r.PlanChosen, r.ExecutionCommanded, r.AlarmRaised,
     ),
     "gateway": (
-        r.ExecutionLeased, r.ExecutionStarted, r.ExecutionEnded, r.CallRecorded, r.RoleChanged, r.AlarmRaised,
+        r.ExecutionLeased, r.ExecutionStarted, r.ExecutionEnded, r.ExecutionSuspended, r.ExecutionResumed, r.CallRecorded,
+        r.RoleChanged, r.CellReported, r.AlarmRaised,
     ),
     "cell": (r.RoleChanged, r.AlarmRaised),
     "trajproc": (r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.MicroStep, r.AlarmRaised),

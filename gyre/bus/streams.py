@@ -16,7 +16,9 @@ TASKS = "GYRE_TASKS"
 MICRO = "GYRE_MICRO"
 DEAD = "GYRE_DEAD"
 
-_FACT_NOUNS = ("run", "group", "execution", "call", "cell", "waterlevel", "weights", "sample", "batch", "step", "alarm")
+_FACT_NOUNS = (
+    "run", "group", "execution", "call", "cell", "waterlevel", "weights", "sample", "batch", "step", "burst", "plan", "alarm",
+)  # fmt: skip
 
 DUPLICATE_WINDOW_S = 120.0
 """A help against repeats, not the guarantee: that is each consumer's natural key."""

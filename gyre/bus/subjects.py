@@ -27,8 +27,14 @@ _RULES: dict[type, _Rule] = {
     r.ExecutionLeased: ("execution.leased", lambda m: m.execution_id, lambda m: sample_id(m.execution_id, m.attempt)),
     r.ExecutionStarted: ("execution.started", lambda m: m.execution_id, lambda m: sample_id(m.execution_id, m.attempt)),
     r.ExecutionEnded: ("execution.ended", lambda m: m.execution_id, lambda m: sample_id(m.execution_id, m.attempt)),
+    r.ExecutionCommanded: ("execution.commanded", lambda m: m.execution_id, lambda m: f"{m.execution_id}.{m.ordinal}"),
+    r.ExecutionSuspended: ("execution.suspended", lambda m: m.execution_id, lambda m: f"{m.execution_id}.{m.ordinal}"),
+    r.ExecutionResumed: ("execution.resumed", lambda m: m.execution_id, lambda m: f"{m.execution_id}.{m.ordinal}"),
     r.CallRecorded: ("call.recorded", lambda m: m.execution_id, lambda m: m.call_id),
     r.RoleChanged: ("cell.role", lambda m: m.cell, lambda m: f"{m.cell}.{m.change}.{m.phase}"),
+    r.CellReported: ("cell.reported", lambda m: m.cell, lambda m: f"{m.cell}.{m.at_s:.6f}"),
+    r.BurstOpened: ("burst.opened", lambda m: "", lambda m: str(m.burst)),
+    r.PlanChosen: ("plan.chosen", lambda m: "", lambda m: str(m.plan)),
     r.WaterlevelChanged: (
         "waterlevel.changed",
         lambda m: "",
@@ -66,5 +72,5 @@ def natural_key(record: msgspec.Struct) -> str:
 def subject_pattern(run: str, record_type: type, key: str = "*") -> str:
     """The filter that matches every record of a type (or those with `key`)."""
     event = _RULES[record_type][0]
-    has_key = record_type not in (r.RunStarted, r.WaterlevelChanged, r.WeightsPublished)
+    has_key = record_type not in (r.RunStarted, r.WaterlevelChanged, r.WeightsPublished, r.BurstOpened, r.PlanChosen)
     return f"{PREFIX}.{run}.{event}.{key}" if has_key else f"{PREFIX}.{run}.{event}"

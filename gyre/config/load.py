@@ -118,5 +118,26 @@ def _check_together(config: Config, where: str) -> None:
         problems.append(
             "neither model.path nor model.recipe is set: name a Hugging Face directory or a command that makes one"
         )
+    problems += _check_cells(scheduler)
     if problems:
         raise ConfigError(f"{where}: " + "; ".join(problems))
+
+
+def _check_cells(scheduler: sections.SchedulerConfig) -> list[str]:
+    """Which cells train, which serve, which do both, by mode."""
+    cells, training, standalone = scheduler.cells, scheduler.training_cells, scheduler.standalone_cells
+    if scheduler.mode == "async":
+        if training < 1 or standalone < 1 or training + standalone != cells:
+            return [
+                f"scheduler.mode async is a fixed split: training_cells {training} + standalone_cells {standalone} must be cells {cells}, "
+                "and each at least 1"
+            ]
+        return []
+    problems = []
+    if training:
+        problems.append(f"scheduler.training_cells {training} is for mode async; in mode {scheduler.mode} it is 0")
+    if standalone >= cells:
+        problems.append(
+            f"scheduler.standalone_cells {standalone} leaves none of {cells} cells to train: at most {cells - 1}"
+        )
+    return problems

@@ -72,10 +72,23 @@ class TierConfig(_Section):
 class SchedulerConfig(_Section):
     """Dispatch and the moving of cells (A1–A5, C1)."""
 
-    mode: Literal["elastic"] = "elastic"
-    """Scheduling policy."""
+    mode: Literal["elastic", "elastic_plus", "async", "colocate", "hybrid_switch"] = "elastic"
+    """Scheduling policy (A9). elastic: one cell at a time by the waterlevel. elastic_plus: the same with a planner that measures. async: a fixed
+    split. colocate: the whole pool switches at once. hybrid_switch: trainers are lent to rollout at a step's end while that pays."""
     cells: Positive = 2
-    """K: elastic cells; cell 0 is the core. 1 means one cell that does both in turn."""
+    """K: all cells, in order; cell 0 is the core. 1 means one cell that does both in turn."""
+    training_cells: NotNegative = 0
+    """Cells, from the first on, that always train: the fixed split of `async`, and 0 in every other mode."""
+    standalone_cells: NotNegative = 0
+    """S: cells, from the last on, that never train. In `async` every cell that does not train."""
+    streaming: bool = True
+    """Whether training starts on the first ready group (A7), or only when the step's batch is whole."""
+    dispatch: Literal["boundary", "continuous"] = "boundary"
+    """boundary: all at the publish that ends a burst (A4). continuous: one group sent whenever one is consumed, (φ+μ)·B always outstanding."""
+    release_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """ρ: a cell goes to training when the unfinished executions fill at most this share of what remains. 1 is the waterlevel rule, lower is later."""
+    plan_every_bursts: NotNegative = 4
+    """elastic_plus: bursts between two plans; 0 never plans and keeps the settings given here."""
     cell_capacity: Positive = 64
     """C_e: executions one cell can serve at a time. Too large: cells never leave rollout early; too small: they queue."""
     groups_per_step: Positive = 8
@@ -95,6 +108,8 @@ class SchedulerConfig(_Section):
     """Waiting this long raises a group's priority by one tier (aging promotion, C1)."""
     starvation_s: Seconds = 3600.0
     """A group that waited this long raises an alarm."""
+    tenant_weights: dict[str, Annotated[float, Meta(gt=0.0)]] = {}
+    """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named."""
 
 
 class RolloutConfig(_Section):

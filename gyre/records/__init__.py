@@ -6,7 +6,15 @@ Times are Unix seconds (`at_s`), durations end in `_s`, versions are optimizer s
 
 from gyre.records.arrays import Row, array, pack
 from gyre.records.call import CallRecorded, Sampling
-from gyre.records.cell import CELL_PHASES, RoleChanged, WaterlevelChanged, WeightsPublished
+from gyre.records.cell import (
+    CELL_PHASES,
+    BurstOpened,
+    CellReported,
+    PlanChosen,
+    RoleChanged,
+    WaterlevelChanged,
+    WeightsPublished,
+)
 from gyre.records.codec import (
     SCHEMA_VERSION,
     Fact,
@@ -19,9 +27,12 @@ from gyre.records.codec import (
 )
 from gyre.records.execution import (
     Evaluation,
+    ExecutionCommanded,
     ExecutionEnded,
     ExecutionLeased,
+    ExecutionResumed,
     ExecutionStarted,
+    ExecutionSuspended,
     GroupDispatched,
     GroupSubmitted,
     RunStarted,
@@ -47,17 +58,23 @@ __all__ = [
     "AlarmRaised",
     "BatchClosed",
     "BatchExtended",
+    "BurstOpened",
     "CallRecorded",
+    "CellReported",
     "Evaluation",
+    "ExecutionCommanded",
     "ExecutionEnded",
     "ExecutionLeased",
+    "ExecutionResumed",
     "ExecutionStarted",
     "ExecutionState",
+    "ExecutionSuspended",
     "Fact",
     "GroupDispatched",
     "GroupSubmitted",
     "Limits",
     "MicroStep",
+    "PlanChosen",
     "RoleChanged",
     "Row",
     "RunStarted",

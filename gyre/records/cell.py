@@ -37,6 +37,54 @@ class RoleChanged(msgspec.Struct, frozen=True, kw_only=True, tag="cell.role"):
     """With `drained`: running calls that were moved to other cells."""
 
 
+class CellReported(msgspec.Struct, frozen=True, kw_only=True, tag="cell.reported"):
+    """How many executions a cell can serve from now on. 0: it is lost; a cell nobody knew is added."""
+
+    cell: str
+    capacity: int
+    at_s: float
+    reason: str = ""
+
+
+class BurstOpened(msgspec.Struct, frozen=True, kw_only=True, tag="burst.opened"):
+    """A boundary (A4), decided once: what the burst that begins here trains and dispatches, and who stays in training."""
+
+    burst: int
+    """Ordinal, from 0."""
+    first_step: int
+    """Also the policy version that was published here."""
+    steps: int
+    """μ of this burst; its publish is version first_step + steps. Fewer at the end of a run."""
+    need_groups: int
+    """Groups to be dispatched at this boundary."""
+    carry_groups: float
+    """What rounding to whole groups leaves for the next boundary."""
+    core_stays: bool
+    at_s: float
+    extra_depth_steps: float = 0.0
+    """φ in force."""
+    release_share: float = 1.0
+    """ρ in force."""
+    is_two_way: bool = False
+    """Whether cells may also go back inside the burst (elastic_plus)."""
+
+
+class PlanChosen(msgspec.Struct, frozen=True, kw_only=True, tag="plan.chosen"):
+    """The planner's answer (elastic_plus), in force from the next boundary on."""
+
+    plan: int
+    """Ordinal, from 1."""
+    steps_per_publish: int
+    extra_depth_steps: float
+    release_share: float
+    is_two_way: bool
+    order: str
+    at_s: float
+    predicted_gain: float = 0.0
+    """Share of time saved against staying as configured, by simulation."""
+    reason: str = ""
+
+
 class WaterlevelChanged(msgspec.Struct, frozen=True, kw_only=True, tag="waterlevel.changed"):
     """w(t) = dispatched − finished, with the capacity that serves it (A3)."""
 

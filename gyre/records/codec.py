@@ -7,11 +7,14 @@ import msgspec
 from gyre.errors import InvalidInput
 from gyre.records.arrays import Row
 from gyre.records.call import CallRecorded
-from gyre.records.cell import RoleChanged, WaterlevelChanged, WeightsPublished
+from gyre.records.cell import BurstOpened, CellReported, PlanChosen, RoleChanged, WaterlevelChanged, WeightsPublished
 from gyre.records.execution import (
+    ExecutionCommanded,
     ExecutionEnded,
     ExecutionLeased,
+    ExecutionResumed,
     ExecutionStarted,
+    ExecutionSuspended,
     GroupDispatched,
     GroupSubmitted,
     RunStarted,
@@ -36,9 +39,15 @@ Fact = (
     | GroupDispatched
     | ExecutionLeased
     | ExecutionStarted
+    | ExecutionCommanded
+    | ExecutionSuspended
+    | ExecutionResumed
     | ExecutionEnded
     | CallRecorded
     | RoleChanged
+    | CellReported
+    | BurstOpened
+    | PlanChosen
     | WaterlevelChanged
     | WeightsPublished
     | SampleReady

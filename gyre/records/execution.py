@@ -68,6 +68,43 @@ class ExecutionStarted(msgspec.Struct, frozen=True, kw_only=True, tag="execution
     at_s: float
 
 
+Command = Literal["suspend", "resume", "void", "release"]
+
+
+class ExecutionCommanded(msgspec.Struct, frozen=True, kw_only=True, tag="execution.commanded"):
+    """Somebody wants an execution suspended, resumed, voided, or given out again as a new attempt (`release`) (C2). The gateway carries it out."""
+
+    execution_id: str
+    group_id: str
+    ordinal: int
+    """Counts the commands of this execution, from 1."""
+    command: Command
+    by: str
+    reason: str
+    at_s: float
+
+
+class ExecutionSuspended(msgspec.Struct, frozen=True, kw_only=True, tag="execution.suspended"):
+    """Its calls wait from here on; it keeps its environment and its attempt, and counts as unfinished."""
+
+    execution_id: str
+    group_id: str
+    attempt: int
+    ordinal: int
+    """Of the command that this carries out."""
+    at_s: float
+
+
+class ExecutionResumed(msgspec.Struct, frozen=True, kw_only=True, tag="execution.resumed"):
+    """Its calls go on."""
+
+    execution_id: str
+    group_id: str
+    attempt: int
+    ordinal: int
+    at_s: float
+
+
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """What the evaluator found (B4, D5). `valid` False: the evaluation failed after its retries; never a zero."""
 
