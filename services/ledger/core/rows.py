@@ -184,6 +184,17 @@ def _alarm(fact: r.AlarmRaised) -> Iterable[Row]:
     }  # fmt: skip
 
 
+def _commanded(fact: r.ExecutionCommanded) -> Iterable[Row]:
+    yield "commands", {
+        **_fields(fact, "execution_id", "ordinal", "group_id", "command"), "said_by": text(fact.by),
+        "reason": text(fact.reason), "commanded_at_s": fact.at_s,
+    }  # fmt: skip
+
+
+def _carried_out(fact: r.ExecutionSuspended | r.ExecutionResumed) -> Iterable[Row]:
+    yield "commands", {**_fields(fact, "execution_id", "ordinal", "group_id", "attempt"), "carried_out_at_s": fact.at_s}
+
+
 def _int64(value: int) -> int:
     """Seeds may use all 64 bits, columns hold 63 and a sign: the same bits, read as signed."""
     return value if value <= INT64_MAX else value - 2**64
@@ -196,8 +207,14 @@ _RULES: dict[type, Callable[[Any], Iterable[Row]]] = {
     r.ExecutionLeased: _leased,
     r.ExecutionStarted: _started,
     r.ExecutionEnded: _ended,
+    r.ExecutionCommanded: _commanded,
+    r.ExecutionSuspended: _carried_out,
+    r.ExecutionResumed: _carried_out,
     r.CallRecorded: _call,
     r.RoleChanged: _whole("role_changes"),
+    r.CellReported: _whole("cell_reports"),
+    r.BurstOpened: _whole("bursts"),
+    r.PlanChosen: _whole("plans"),
     r.WaterlevelChanged: _whole("waterlevel"),
     r.WeightsPublished: _whole("weights"),
     r.SampleReady: _ready,

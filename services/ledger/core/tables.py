@@ -261,6 +261,44 @@ bytes int
 at_s real
 """)  # fmt: skip
 
+BURSTS = _table("bursts", "BurstOpened: each boundary and what it decided (A4)", "burst int", """
+first_step int # also the version published there
+steps int # steps of the burst
+need_groups int # to be dispatched at the boundary
+carry_groups real
+core_stays bool # the core's return rule
+at_s real
+extra_depth_steps real # in force
+release_share real # in force
+is_two_way bool
+""")  # fmt: skip
+
+PLANS = _table("plans", "PlanChosen: what the planner put in force (A9)", "plan int", """
+steps_per_publish int
+extra_depth_steps real
+release_share real
+is_two_way bool
+order text
+at_s real
+predicted_gain real # share of time saved, by simulation
+reason text
+""")  # fmt: skip
+
+CELL_REPORTS = _table("cell_reports", "CellReported: capacity that comes and goes", "cell text, at_s real", """
+capacity int # executions; 0 is a lost cell
+reason text
+""")  # fmt: skip
+
+COMMANDS = _table("commands", "ExecutionCommanded and what came of it (C2)", "execution_id text, ordinal int", """
+group_id text
+command text # suspend, resume, void, release
+said_by text
+reason text
+commanded_at_s real
+attempt int # that was suspended or resumed; the effects of void and release are in attempts
+carried_out_at_s real # ExecutionSuspended or ExecutionResumed
+""")  # fmt: skip
+
 ALARMS = _table("alarms", "AlarmRaised", "key text", """
 service text
 kind text
@@ -283,7 +321,7 @@ status int # OTLP: 0 unset, 1 ok, 2 error
 status_message text
 """)  # fmt: skip
 
-MERGED = frozenset({ATTEMPTS.name, BATCH_GROUPS.name, STEPS.name, MICRO.name})
+MERGED = frozenset({ATTEMPTS.name, BATCH_GROUPS.name, STEPS.name, MICRO.name, COMMANDS.name})
 
 for _name, _on in {
     "attempts": ("sample_id",), "calls": ("sample_id",), "step_samples": ("sample_id",), "batch_samples": ("sample_id",),

@@ -9,17 +9,15 @@ import grpc
 import pytest
 
 from gyre.api.ledger.v1 import ledger_pb2, ledger_pb2_grpc
+from gyre.bus.access import SPEAKS
 from gyre.bus.subjects import subject_of
 from gyre.rpc import open_channel
 from tests.support import ROOT, TestRun
 from tests.unit.ledger.ledger_history import RUN, call, config, history
 
 SETTINGS = {"run": {"name": RUN}, "trajproc": {"turns_per_step": 4}}
-SPEAKERS = {
-    "RunStarted": "scheduler", "GroupSubmitted": "scheduler", "GroupDispatched": "scheduler", "WaterlevelChanged": "scheduler",
-    "ExecutionLeased": "gateway", "ExecutionStarted": "gateway", "ExecutionEnded": "gateway", "CallRecorded": "gateway",
-    "SampleReady": "trajproc", "SampleDropped": "trajproc", "BatchExtended": "trajproc", "BatchClosed": "trajproc",
-}  # fmt: skip
+SPEAKERS = {kind.__name__: service for service, kinds in reversed(SPEAKS.items()) for kind in kinds}
+"""Who may say it; the first named where several may."""
 
 
 async def speak(run: TestRun, facts) -> int:
@@ -27,7 +25,7 @@ async def speak(run: TestRun, facts) -> int:
     buses = {}
     newest = 0
     for fact in facts:
-        identity = SPEAKERS.get(type(fact).__name__, "trainer")
+        identity = SPEAKERS[type(fact).__name__]
         if identity not in buses:
             buses[identity] = await run.bus(identity)
         newest = max(newest, await buses[identity].publish(fact))

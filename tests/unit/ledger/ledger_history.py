@@ -6,6 +6,7 @@ g000002  v_d 1, step 2   rewards do not differ: no gradient, both dropped
 g000003  v_d 0           e0: environment never came up; e1: dropped by age (9 steps)
 g000004  v_d 2           e0 leased, e1 queued: in flight
 g000005  v_d 1           one evaluation, a success
+g000004's leased member is suspended and resumed; cell-1 is lost for a while.
 """
 
 import msgspec
@@ -58,6 +59,12 @@ def history() -> list[r.Fact]:
         r.WaterlevelChanged(waterlevel=2, dispatched=11, finished=9, capacity=64, outstanding_groups=1, policy_version=1,
                             burst=1, at_s=31.0),
         r.AlarmRaised(kind="starvation", message="g000004 waits", service="scheduler", at_s=32.0),
+        r.BurstOpened(burst=0, first_step=0, steps=1, need_groups=6, carry_groups=0.5, core_stays=False, at_s=0.5),
+        r.PlanChosen(plan=1, steps_per_publish=3, extra_depth_steps=0.0, release_share=0.7, is_two_way=True,
+                     order="longest_first", at_s=30.5),
+        r.CellReported(cell="cell-1", capacity=0, at_s=32.5, reason="does not answer"),
+        r.CellReported(cell="cell-1", capacity=64, at_s=33.0),
+        *command(4, 0, 1, "suspend", r.ExecutionSuspended), *command(4, 0, 2, "resume", r.ExecutionResumed),
     ]  # fmt: skip
     return facts
 
@@ -127,6 +134,16 @@ def ready(
         paths=1, policy_version=version, version_min=version, version_mean=version + 1 / 3, version_max=version + 1, at_s=11.0,
         traceparent=TRACE,
     )  # fmt: skip
+
+
+def command(index: int, member: int, ordinal: int, word: r.execution.Command, carried_out: type) -> list[r.Fact]:
+    """A command, and the word that it was carried out one second later."""
+    group, at_s = group_id(index), 33.0 + ordinal
+    execution = execution_id(group, member)
+    return [
+        r.ExecutionCommanded(execution_id=execution, group_id=group, ordinal=ordinal, command=word, by="operator", reason="", at_s=at_s),
+        carried_out(execution_id=execution, group_id=group, attempt=1, ordinal=ordinal, at_s=at_s + 1),
+    ]  # fmt: skip
 
 
 def dropped(
