@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gyre.api.rollout.v1 import cells_pb2_grpc
 from gyre.ids import cell_id
@@ -9,20 +10,34 @@ from gyre.service import Context, until_stopped
 from services.rollout.cell.bridge import Bridge
 from services.rollout.cell.roles import CellRoles
 from services.rollout.cell.servicer import CellServicer
-from services.rollout.engine import Engine
+
+if TYPE_CHECKING:
+    from services.rollout.engine import Engine
 
 
 async def run(context: Context) -> None:
     """The rollout process of one cell; it starts empty and loads weights when its role says so."""
-    config, folder = context.config, context.folder
-    assert context.cell is not None
-    cell = cell_id(context.cell)
-    model_dir = folder.model if folder.model.exists() else Path(config.model.path)
-    rollout = config.rollout
+    from services.rollout.engine import Engine
+
+    rollout, model_dir = context.config.rollout, model_directory(context)
     engine = await asyncio.to_thread(
         Engine, str(model_dir), rollout.slots, rollout.context_max, device=rollout.device, threads=rollout.threads
     )
     await asyncio.to_thread(engine.unload)
+    await serve(context, engine, model_dir)
+
+
+def model_directory(context: Context) -> Path:
+    """Version 0: what a recipe or warm start put into the run's folder, else the configured directory."""
+    folder = context.folder
+    return folder.model if folder.model.exists() else Path(context.config.model.path)
+
+
+async def serve(context: Context, engine: "Engine", model_dir: Path) -> None:
+    """Cell `context.cell` over an engine without weights, until told to stop; closes the engine."""
+    folder = context.folder
+    assert context.cell is not None
+    cell = cell_id(context.cell)
     bus = await context.bus("cell")
     servicer = CellServicer(engine, Bridge(asyncio.get_running_loop()))
     roles = CellRoles(cell, engine, servicer, bus, context.clock, model_dir, folder.root)

@@ -11,13 +11,16 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gyre.bus import Bus
 from gyre.clock import Clock
 from gyre.errors import GyreError
 from gyre.records import AlarmRaised, RoleChanged, WeightsPublished
 from services.rollout.cell.servicer import CellServicer
-from services.rollout.engine import Engine
+
+if TYPE_CHECKING:
+    from services.rollout.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +29,8 @@ class CellRoles:
     """Follows the facts; one thing is done at a time, always by the newest facts."""
 
     def __init__(
-        self, cell: str, engine: Engine, servicer: CellServicer, bus: Bus, clock: Clock, model_dir: Path, run_root: Path
-    ) -> None:
+        self, cell: str, engine: "Engine", servicer: CellServicer, bus: Bus, clock: Clock, model_dir: Path, run_root: Path,
+    ) -> None:  # fmt: skip
         self._cell = cell
         self._engine = engine
         self._servicer = servicer

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
@@ -12,7 +13,10 @@ from gyre.api.rollout.v1 import cells_pb2_grpc as rpc
 from gyre.errors import Conflict, GyreError, Unavailable
 from gyre.rpc import abort_with
 from services.rollout.cell.bridge import Bridge
-from services.rollout.engine import Chunk, Engine, GenerateRequest, SamplingParams
+from services.rollout.engine import Chunk, GenerateRequest, SamplingParams
+
+if TYPE_CHECKING:
+    from services.rollout.engine import Engine
 
 WHOLE_OUTPUT = 1 << 30
 """Chunk size of calls that nobody watches: one chunk at the end."""
@@ -21,7 +25,7 @@ WHOLE_OUTPUT = 1 << 30
 class CellServicer(rpc.CellServiceServicer):
     """Calls of one engine. `is_serving` is set by the cell's role; while it is False new calls are refused."""
 
-    def __init__(self, engine: Engine, bridge: Bridge) -> None:
+    def __init__(self, engine: "Engine", bridge: Bridge) -> None:
         self._engine = engine
         self._bridge = bridge
         self._serial = itertools.count()
