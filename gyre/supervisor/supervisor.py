@@ -38,8 +38,11 @@ SLOW_STOP_S = 1.0
 class Supervisor:
     """All processes of the run in `folder`."""
 
-    def __init__(self, folder: RunFolder, config: Config, say: Callable[[str], None] = log.info) -> None:
-        """`say` is told what is going on, a line at a time."""
+    def __init__(
+        self, folder: RunFolder, config: Config, say: Callable[[str], None] = log.info, plan: Callable = stages,
+    ) -> None:  # fmt: skip
+        """`say` is told what is going on, a line at a time; `plan` says which processes there are, as `plan.stages` does."""
+        self._plan = plan
         self.folder = folder
         self.config = config
         self._say = say
@@ -139,7 +142,7 @@ class Supervisor:
 
     async def _start_children(self, endpoints: dict[str, str]) -> None:
         environment_key = read_key(self.folder.keys, "environment")
-        plan = stages(self.config, str(self.folder.root), sys.executable, endpoints["rollout"], environment_key)
+        plan = self._plan(self.config, str(self.folder.root), sys.executable, endpoints["rollout"], environment_key)
         for stage in plan:
             children = [Child(process, self.folder.logs / f"{process.name}.log") for process in stage]
             self._stages.append(children)

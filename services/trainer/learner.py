@@ -29,7 +29,7 @@ class Learner:
         self._config = config
         self._clock = clock
         self._policy = policy
-        self._optimizer = Optimizer(policy.parameters, config.trainer, config.run.steps)
+        self._optimizer = self._make_optimizer(policy, config)
         found = checkpoint.newest(self._root)
         if found is None:
             torch.manual_seed(config.run.seed)
@@ -41,6 +41,9 @@ class Learner:
             log.info("going on from version %d", found.version)
         checkpoint.prune(self._root, config.trainer.checkpoints_kept)
         self.checkpoint = found
+
+    def _make_optimizer(self, policy: Policy, config: Config) -> Optimizer:
+        return Optimizer(policy.parameters, config.trainer, config.run.steps)
 
     @property
     def version(self) -> int:
