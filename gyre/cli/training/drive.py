@@ -36,6 +36,7 @@ from gyre.rpc import open_channel
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
 from gyre.supervisor import Supervisor
+from gyre.supervisor.plan import stages
 
 POLL_S = 0.25
 FEED_EVERY_S = 0.1
@@ -60,8 +61,10 @@ class RunStalled(GyreError):
 class Driver:
     """Runs once. `view` may be read at any time."""
 
-    def __init__(self, config: Config, folder: RunFolder, say: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, folder: RunFolder, say: Callable[[str], None], plan: Callable = stages) -> None:
+        """`plan` says which processes the run has, as `gyre.supervisor.plan.stages` does."""
         self.config = config
+        self._plan = plan
         self.folder = folder
         self._say = say
         self.progress = Progress()
@@ -83,7 +86,7 @@ class Driver:
         self.config = msgspec.structs.replace(
             self.config, model=msgspec.structs.replace(self.config.model, path=str(path))
         )
-        supervisor = Supervisor(self.folder, self.config, self._say)
+        supervisor = Supervisor(self.folder, self.config, self._say, self._plan)
         with self._timed("start"):
             await supervisor.start()
         try:
