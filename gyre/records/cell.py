@@ -17,12 +17,14 @@ CELL_PHASES: dict[CellRole, tuple[str, ...]] = {
     into rollout:  requested (scheduler) → released (trainer cell: training state set aside) → loaded (rollout cell: newest
     published weights in) → serving (gateway: routes calls to it)
 
-Whoever is next acts on the last fact of the cell's subject, so an actor that restarts finds its place (A6, A8).
+Whoever is next acts on the last fact of the cell's subject, so an actor that restarts finds its place (A6, A8). The phases of a process that
+the cell does not have are left out (`gyre.config.cells`): `requested → training` where it always trains, `requested → loaded → serving`
+where it never does.
 """
 
 
 class RoleChanged(msgspec.Struct, frozen=True, kw_only=True, tag="cell.role"):
-    """One phase of one role change. At run start the scheduler requests `rollout` for each cell, change 0."""
+    """One phase of one role change. At run start the scheduler requests change 0 of each cell: `training` of one that always trains, else `rollout`."""
 
     cell: str
     change: int

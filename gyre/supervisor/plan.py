@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from gyre.config import Config, EnvironmentConfig
+from gyre.config import Config, EnvironmentConfig, cells
 
 ENVIRONMENT_GRACE_S = 15.0
 CORE = "trainer-0"
@@ -25,14 +25,14 @@ class Process:
 
 def endpoint_names(config: Config) -> list[str]:
     """Everything that listens, in the order of consecutive ports; with what it is for (gyre.run_folder)."""
-    cells = range(config.scheduler.cells)
     names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger"]
-    return [*names, *(f"cell-{i}" for i in cells), *(f"trainer-{i}" for i in cells)]
+    names += [f"cell-{i}" for i in cells.serving(config.scheduler)]
+    return names + [f"trainer-{i}" for i in cells.training(config.scheduler)]
 
 
 def stages(config: Config, run: str, python: str, rollout_address: str, environment_key: str) -> list[list[Process]]:
     """Processes by stage. `run` is the run's folder, `python` the interpreter that starts services."""
-    cells = range(config.scheduler.cells)
+    serving, training = cells.serving(config.scheduler), cells.training(config.scheduler)
 
     def service(name: str, module: str, threads: int = 1, *arguments: str) -> Process:
         command = [python, "-m", f"services.{module}", "--run", run, *arguments]
@@ -45,8 +45,8 @@ def stages(config: Config, run: str, python: str, rollout_address: str, environm
         [service("scheduler", "scheduler"), service("trajproc", "trajproc")],
         [service("rollout", "rollout")],
         [
-            *(service(f"cell-{i}", "rollout.cell", config.rollout.threads, "--cell", str(i)) for i in cells),
-            *(service(f"trainer-{i}", "trainer", config.trainer.threads, "--cell", str(i)) for i in cells),
+            *(service(f"cell-{i}", "rollout.cell", config.rollout.threads, "--cell", str(i)) for i in serving),
+            *(service(f"trainer-{i}", "trainer", config.trainer.threads, "--cell", str(i)) for i in training),
         ],
         [
             _environment(environment, index, run, python, rollout_address, environment_key)

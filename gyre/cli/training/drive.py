@@ -30,6 +30,7 @@ from gyre.cli.training.panel import View
 from gyre.cli.training.progress import FOLLOWS, Progress, Verdict
 from gyre.cli.training.summary import staleness_law, summarize
 from gyre.config import Config, fingerprint
+from gyre.config.cells import serving
 from gyre.errors import GyreError
 from gyre.records import Fact
 from gyre.rpc import open_channel
@@ -138,7 +139,7 @@ class Driver:
         return verdicts
 
     async def _train(self, scheduler) -> None:
-        steps, cells = self.config.run.steps, self.config.scheduler.cells
+        steps, cells = self.config.run.steps, len(serving(self.config.scheduler))
         source = tasks.training(self._source, self.config)
         # All of the first boundary's tasks are there before it happens: what it dispatches depends on the seed alone.
         submitted = self._reserve

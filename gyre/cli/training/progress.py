@@ -195,7 +195,8 @@ class Progress:
         return len(self.dispatched - self.trained_executions - set(self.dropped))
 
     def all_serving(self, cells: int) -> bool:
-        return len(self.lanes) == cells and all(lane.phase == "serving" for lane in self.lanes.values())
+        """Every cell that may serve does."""
+        return sum(lane.phase == "serving" for lane in self.lanes.values()) == cells
 
     def any_serving(self) -> bool:
         return any(lane.phase == "serving" for lane in self.lanes.values())

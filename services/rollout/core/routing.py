@@ -1,4 +1,9 @@
-"""Which cell runs a call: stay where the prefix is, leave where training begins, spread what is new (A6)."""
+"""Which cell runs a call: stay where the prefix is, leave where training begins, spread what is new (A6).
+
+While some cell is away in training, the others take sessions up to their capacity and no more: what they cannot hold waits here, in order of waiting
+time, for a place or for the first cell that returns (a whole pool that leaves must not bury the few that stay). While no cell is away there is nothing
+to wait for, and engines queue what is too much.
+"""
 
 from dataclasses import dataclass, field
 
@@ -6,6 +11,7 @@ IMBALANCE_SESSIONS = 4
 IMBALANCE_SHARE = 0.25
 """A session also leaves a serving cell that has this many (or this share) more sessions than the emptiest one: a cell that
 came back from training would else stay empty until new executions begin."""
+NO_LIMIT = 1 << 30
 
 
 @dataclass(slots=True)
@@ -33,23 +39,40 @@ class Routing:
         """Names of the cells that calls may go to."""
         return [name for name, cell in self.cells.items() if cell.serving and not cell.suspected]
 
+    @property
+    def is_any_away(self) -> bool:
+        """A cell is in training, or on its way."""
+        return any(not cell.serving for cell in self.cells.values())
+
+    def is_placed(self, session: str) -> bool:
+        """It has a place at a cell that serves."""
+        return self._home.get(session) in self.serving()
+
+    def room(self) -> int:
+        """How many more sessions can be placed now."""
+        if not self.is_any_away:
+            return NO_LIMIT if self.serving() else 0
+        return sum(max(0, self._capacity - len(self.cells[name].sessions)) for name in self.serving())
+
     def choose(self, session: str) -> str | None:
-        """The cell of the session's next call, now its home; None when no cell serves and the call must wait."""
+        """The cell of the session's next call, now its home; None when no cell can take it and the call must wait."""
         serving = self.serving()
         if not serving:
             return None
         home = self._home.get(session)
         emptiest = min(serving, key=lambda name: (len(self.cells[name].sessions), -self.cells[name].order))
+        with_room = [name for name in serving if len(self.cells[name].sessions) < self._capacity]
         if home in serving:
             gap = len(self.cells[home].sessions) - len(self.cells[emptiest].sessions)
             chosen = (
                 home if gap <= max(IMBALANCE_SESSIONS, IMBALANCE_SHARE * len(self._home) / len(serving)) else emptiest
             )
+        elif not with_room and self.is_any_away:
+            return None
         elif home is None:
             chosen = emptiest
         else:
-            lasting = [name for name in serving if len(self.cells[name].sessions) < self._capacity]
-            chosen = max(lasting, key=lambda name: self.cells[name].order, default=emptiest)
+            chosen = max(with_room, key=lambda name: self.cells[name].order, default=emptiest)
         if chosen != home:
             self.forget(session)
             self._home[session] = chosen

@@ -5,6 +5,7 @@ import secrets
 from pathlib import Path
 
 from gyre.api.rollout.v1 import environments_pb2_grpc, rollout_pb2, rollout_pb2_grpc
+from gyre.config.cells import serving
 from gyre.ids import cell_id
 from gyre.service import Context, until_stopped
 from services.rollout.core.routing import Routing
@@ -46,7 +47,7 @@ async def run(context: Context) -> None:
     model = Model(ChatTemplate.load(model_dir))
     bus = await context.bus("gateway")
     restored = await restore(bus)
-    cells = [cell_id(index) for index in range(config.scheduler.cells)]
+    cells = [cell_id(index) for index in serving(config.scheduler)]
     addresses = {cell: folder.endpoint(cell) for cell in cells}
     pool = CellPool(Routing(cells, config.scheduler.cell_capacity), addresses, context.service_key, clock)
     calls = ModelCalls(config, model, pool, bus, clock, restored.attempts)

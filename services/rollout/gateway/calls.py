@@ -144,7 +144,7 @@ class ModelCalls:
         if tasks := [running.task for running in live if running.task is not None]:
             await asyncio.wait(tasks)
         self._open.pop(sample, None)
-        self._pool.routing.forget(sample)
+        self._pool.forget(sample)
         session = entry.session
         return Totals(session.turns, session.calls, session.tokens_sampled, session.model_wait_s)
 

@@ -70,8 +70,8 @@ class CellPool:
         self.running: dict[str, set[Work]] = {name: set() for name in addresses}
         self.moved = 0
         """Calls that went on at another cell."""
-        self._line: list[tuple[float, int, asyncio.Future]] = []
-        """Calls that wait for a cell, longest waiting first (ThunderAgent#46)."""
+        self._line: list[tuple[float, int, asyncio.Future, str]] = []
+        """Calls that wait for a cell, longest waiting first (ThunderAgent#46), with their sessions."""
         self._tickets = itertools.count()
         self._probes: dict[str, asyncio.Task] = {}
 
@@ -88,6 +88,11 @@ class CellPool:
     def set_serving(self, cell: str, serving: bool) -> None:
         """Routes change at once; who waits is admitted in order of waiting time."""
         self.routing.set_serving(cell, serving)
+        self._admit_waiting()
+
+    def forget(self, session: str) -> None:
+        """The session is over; its place is the next one's."""
+        self.routing.forget(session)
         self._admit_waiting()
 
     async def generate(self, work: Work) -> None:
@@ -133,7 +138,7 @@ class CellPool:
                 if (cell := self.routing.choose(work.session)) is not None:
                     return cell
                 work.ticket = asyncio.get_running_loop().create_future()
-                entry = (work.arrived_s, next(self._tickets), work.ticket)
+                entry = (work.arrived_s, next(self._tickets), work.ticket, work.session)
                 heapq.heappush(self._line, entry)
                 try:
                     await work.ticket
@@ -146,12 +151,22 @@ class CellPool:
             work.wait_s += self._clock.monotonic_s() - from_s
 
     def _admit_waiting(self) -> None:
-        if not self.routing.serving():
-            return
+        """Those for whom there is room now, in the order of the line; a session's second call takes no second place."""
+        room, admitted = self.routing.room(), set()
+        left = []
         while self._line:
-            ticket = heapq.heappop(self._line)[2]
-            if not ticket.done():
-                ticket.set_result(None)
+            entry = heapq.heappop(self._line)
+            ticket, session = entry[2:]
+            if ticket.done():
+                continue
+            if session not in admitted and not self.routing.is_placed(session):
+                if room <= 0:
+                    left.append(entry)
+                    continue
+                room -= 1
+                admitted.add(session)
+            ticket.set_result(None)
+        self._line = left  # sorted, and so a heap
 
     async def _at(self, cell: str, work: Work) -> str:
         """Run at one cell; the reason its stream ended with. Raises AioRpcError."""

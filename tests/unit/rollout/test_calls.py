@@ -32,6 +32,7 @@ class PoolDouble:
         self.go = asyncio.Event()
         self.go.set()
         self.seen = []
+        self.forget = self.routing.forget
 
     async def generate(self, work) -> None:
         self.seen.append(work)

@@ -225,6 +225,25 @@ def test_sessions_stay_with_their_prefix_spread_when_cold_and_move_to_the_last_c
     assert {routing.choose(session) for session in moved} == {"cell-1"}
 
 
+def test_while_a_pool_is_away_the_cell_that_stays_is_not_buried():
+    """A9, colocate with a standalone cell: it takes sessions up to its capacity, who finds no place waits, and goes home when the pool is back."""
+    routing = Routing(["cell-0", "cell-1", "cell-2"], capacity=4)
+    for name in routing.cells:
+        routing.set_serving(name, True)
+    homes = {f"s{i}": routing.choose(f"s{i}") for i in range(9)}
+    for name in ("cell-0", "cell-1"):
+        routing.set_serving(name, False)
+    placed = {session: routing.choose(session) for session in homes}
+    assert sorted(map(str, placed.values())) == ["None"] * 5 + ["cell-2"] * 4
+    assert routing.room() == 0 and routing.choose("new") is None
+    waiting = [session for session, cell in placed.items() if cell is None]
+    routing.forget(next(session for session, cell in placed.items() if cell))
+    assert routing.room() == 1 and routing.choose(waiting[0]) == "cell-2"
+    for name in ("cell-0", "cell-1"):
+        routing.set_serving(name, True)
+    assert all(routing.choose(session) == homes[session] for session in waiting[1:])
+
+
 def test_a_cell_that_comes_back_is_filled_again():
     """14 sessions at one cell, none at the other: they part until the difference is at most 4."""
     routing = Routing(["cell-0", "cell-1"], capacity=64)

@@ -110,6 +110,7 @@ async def test_a_cell_that_dies_is_left_and_its_call_goes_on(cells):
 async def test_who_has_waited_longest_goes_first(cells):
     """ThunderAgent#46: sixty-four calls without a cell are admitted in the order they came, whatever order they were queued in."""
     pool, _, _ = cells
+    pool.routing._capacity = 64
     calls = [work(f"c{index:02d}", arrived_s=float(index), tokens=1) for index in range(64)]
     tasks = [asyncio.create_task(pool.generate(call)) for call in reversed(calls)]
     await asyncio.sleep(0.05)
@@ -121,6 +122,26 @@ async def test_who_has_waited_longest_goes_first(cells):
     await asyncio.gather(*tasks)
     assert placed == [call.call_id for call in calls]
     assert pool.waiting == 0 and all(call.wait_s > 0 for call in calls)
+
+
+async def test_calls_wait_for_a_place_while_the_pool_is_away(cells):
+    """A9, ThunderAgent#46: one cell stays with one place; the line's first gets it, the next when that session is over, without an error."""
+    pool, (_, second), _ = cells
+    pool.routing._capacity = 1
+    pool.set_serving("cell-1", True)
+    calls = [work(f"c{index}", arrived_s=float(index), tokens=2) for index in range(3)]
+    second.step_s = 0.02
+    tasks = [asyncio.create_task(pool.generate(call)) for call in calls]
+    await asyncio.wait_for(tasks[0], 5)
+    assert pool.waiting == 2 and second.seen == ["c0"]
+    await asyncio.wait_for(pool.generate(again := work("c0", tokens=1)), 5)  # its next call keeps its place
+    assert again.cells == ["cell-1"] and pool.waiting == 2
+    pool.forget("c0")
+    await asyncio.wait_for(tasks[1], 5)
+    assert pool.waiting == 1
+    pool.set_serving("cell-0", True)  # the pool is back: nobody waits
+    await asyncio.wait_for(tasks[2], 5)
+    assert [call.ids for call in calls] == [[0, 1]] * 3
 
 
 async def test_an_abandoned_call_ends_with_what_it_has(cells):

@@ -80,6 +80,25 @@ def test_services_start_before_cells_and_environments_are_told_where_to_go():
     assert cell.variables["OMP_NUM_THREADS"] == "3" and thread_variables(1)["HF_HUB_OFFLINE"] == "1"
 
 
+def test_a_cell_has_only_the_processes_of_the_roles_it_can_take():
+    """A9: mode async with two cells that always train; standalone cells never do."""
+
+    def names(**scheduler) -> list[str]:
+        config = parse({"model": {"path": "m"}, "scheduler": scheduler}, "test")
+        plan = stages(config, "/run", "python", "127.0.0.1:1", "key")
+        assert {p.endpoint for stage in plan for p in stage if p.endpoint} <= set(endpoint_names(config))
+        return [process.name for process in plan[3]]
+
+    assert names(mode="async", cells=3, training_cells=2, standalone_cells=1) == ["cell-2", "trainer-0", "trainer-1"]
+    assert names(mode="colocate", cells=3, standalone_cells=1) == [
+        "cell-0",
+        "cell-1",
+        "cell-2",
+        "trainer-0",
+        "trainer-1",
+    ]
+
+
 async def test_a_stopped_child_takes_its_own_children_with_it(tmp_path):
     """The child ignores SIGTERM and has a child: both are gone after the grace."""
     spec = python(
