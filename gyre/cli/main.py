@@ -18,14 +18,16 @@ EXIT_INTERRUPTED = 130
 COMMANDS = {
     "up": ("gyre.cli.up", "Start the services of a run and keep them running."),
     "train": ("gyre.cli.train", "Train an agent: model, services, evaluation, training, audit."),
+    "dry-run": ("gyre.cli.dry_run", "See what a configuration will do, before any compute is spent on it."),
     "status": ("gyre.cli.queries", "What a running run is doing."),
     "audit": ("gyre.cli.queries", "Acceptance criteria and balances, pass or fail."),
     "explain": ("gyre.cli.queries", "Everything about one sample."),
     "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
+    "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "config": ("gyre.cli.configuration", "Check and show configurations."),
 }
-"""Name → (module that defines it under the same name, one line of help)."""
+"""Name → (module that defines it under the same name, with _ for -, one line of help)."""
 
 
 class Commands(click.Group):
@@ -37,7 +39,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
