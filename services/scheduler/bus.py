@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gyre.bus import Bus
-from gyre.records import Fact, TaskDispatched
+from gyre.records import Fact, GroupDispatched, TaskDispatched
 from gyre.records.lifecycle import ExecutionState
 from gyre.telemetry import emit_span
 from services.scheduler.core import FOLDED, State, apply
-from services.scheduler.core.dispatch import task
+from services.scheduler.core.dispatch import task, tasks
 
 log = logging.getLogger(__name__)
 
@@ -67,36 +67,35 @@ class Feed:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def publish(self, records: list[Any]) -> None:
-        """Facts in their order and, when they are part of the state, task messages.
+    async def publish(self, facts: list[Fact]) -> None:
+        """Facts in their order and, when they are part of the state, the task messages of the groups that they dispatch.
 
         A group's fact comes before its tasks: a crash between the two leaves executions that were never offered, which `offer_again` makes good.
         """
         last = 0
-        tasks = [record for record in records if isinstance(record, TaskDispatched)]
-        for record in records:
-            if not isinstance(record, TaskDispatched):
-                last = await self.bus.publish(record)
+        for fact in facts:
+            last = await self.bus.publish(fact)
         await self.folded(last)
-        await self._offer(tasks)
+        sent = [self.state.groups.get(fact.group_id) for fact in facts if isinstance(fact, GroupDispatched)]
+        await self._offer([message for group in sent if group is not None for message in tasks(self.state, group)])
 
     async def offer_again(self) -> int:
         """Publish the tasks of executions that were dispatched and never leased; the number of them.
 
         They may be on the queue already: server and gateway drop the repeat by its natural key.
         """
-        tasks = [
-            task(self.state, group, member, group.policy_version, group.dispatched_at_s)
+        messages = [
+            task(self.state, group, member)
             for group in self.state.groups.values()
             for member, execution in enumerate(group.executions.values())
             if execution.state == ExecutionState.QUEUED
         ]
-        await self._offer(tasks)
-        return len(tasks)
+        await self._offer(messages)
+        return len(messages)
 
-    async def _offer(self, tasks: list[TaskDispatched]) -> None:
-        for first in range(0, len(tasks), PUBLISHES_AT_ONCE):
-            chunk = tasks[first : first + PUBLISHES_AT_ONCE]
+    async def _offer(self, messages: list[TaskDispatched]) -> None:
+        for first in range(0, len(messages), PUBLISHES_AT_ONCE):
+            chunk = messages[first : first + PUBLISHES_AT_ONCE]
             await asyncio.gather(*(self.bus.publish(message, self._root(message)) for message in chunk))
 
     def _root(self, message: TaskDispatched) -> str:

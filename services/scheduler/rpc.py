@@ -14,7 +14,7 @@ from gyre.records import GroupSubmitted, RunStarted, TaskSpec
 from gyre.rpc import abort_with
 from services.scheduler.bus import Feed
 from services.scheduler.core import State
-from services.scheduler.core.dispatch import predicted_s
+from services.scheduler.core.estimate import predicted_s
 from services.scheduler.intake import parse
 
 RETRY_AFTER_S = 2.0
@@ -63,11 +63,11 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         async with self._submitting:
             state = self._feed.state
             facts: dict[str, GroupSubmitted] = {}
-            waiting = Counter(group.tier for group in state.queue.values())
+            waiting = Counter(state.queue.waiting_by_tier)
             accepted: list[str] = []
             for task in tasks:
                 if task.task_id not in state.group_of_task and task.task_id not in facts:
-                    tier = state.settings.tier_for(predicted_s(state, task.task_type, task.limits.wall_s))
+                    tier = state.settings.tier_for(predicted_s(state.estimates, task.task_type, task.limits.wall_s))
                     if task.purpose == "train" and waiting[tier] >= state.settings.tier(tier).queue_max:
                         break
                     waiting[tier] += task.purpose == "train"

@@ -2,6 +2,7 @@
 
 from gyre import records as r
 from gyre.ids import group_id, sample_id
+from services.scheduler.core import State, apply, decide
 
 LIMITS = r.Limits(wall_s=60.0, turns_max=10, context_tokens_max=1024, output_tokens_max=64)
 
@@ -85,6 +86,16 @@ def published(version: int, at_s: float = 0.0) -> r.WeightsPublished:
 
 def role(cell: str, change: int, target: str, phase: str, at_s: float = 0.0) -> r.RoleChanged:
     return r.RoleChanged(cell=cell, change=change, target=target, phase=phase, at_s=at_s)
+
+
+def settle(state: State, now_s: float = 0.0) -> list:
+    """Fold decisions until none is left; all of them, in order."""
+    made = []
+    while decisions := decide(state, now_s):
+        made += decisions
+        for decision in decisions:
+            apply(state, decision)
+    return made
 
 
 def _group(execution: str) -> str:

@@ -1,12 +1,15 @@
 """What is sent at a boundary, and in which order (A4, C1)."""
 
+import math
+
 import pytest
 
 from gyre.config import TierConfig
-from gyre.records import GroupDispatched, TaskDispatched
+from gyre.records import GroupDispatched
 from services.scheduler.core import Settings, State, apply, decide
-from services.scheduler.core.dispatch import SMOOTHING, in_order
-from services.scheduler.core.types import Estimate
+from services.scheduler.core.boundary import SMOOTHING
+from services.scheduler.core.dispatch import in_order, tasks
+from services.scheduler.core.estimate import Estimate
 from tests.unit.scheduler import facts
 from tests.unit.scheduler.world import World
 
@@ -18,12 +21,14 @@ def chosen(**changes) -> Settings:
     return Settings(**{**base, **changes})
 
 
+def known(mean_s: float) -> Estimate:
+    """Of a task type that always lasts about `mean_s`."""
+    return Estimate(executions=100, log_mean=math.log(mean_s), log_variance=1e-6)
+
+
 def sent(state: State, now_s: float = 0.0) -> list[str]:
-    """Groups of one decision, which is folded."""
-    decisions = decide(state, now_s)
-    for decision in decisions:
-        apply(state, decision)
-    return [decision.group_id for decision in decisions if isinstance(decision, GroupDispatched)]
+    """Groups that are sent now; all that is decided is folded."""
+    return [made.group_id for made in facts.settle(state, now_s) if isinstance(made, GroupDispatched)]
 
 
 def queued(settings: Settings, groups: int, steps: int = 10, **changes) -> State:
@@ -46,14 +51,13 @@ def test_nothing_but_evaluations_is_sent_before_training_starts():
 def test_the_first_boundary_sends_phi_plus_mu_steps_of_groups():
     """A4: (φ + μ)·B = 1.5 · 4 = 6 groups, each with all its executions, under policy version 0."""
     state = queued(chosen(), 20)
-    decisions = decide(state, 5.0)
-    groups = [d for d in decisions if isinstance(d, GroupDispatched)]
-    tasks = [d for d in decisions if isinstance(d, TaskDispatched)]
+    groups = [made for made in facts.settle(state, 5.0) if isinstance(made, GroupDispatched)]
     assert len(groups) == 6 and {group.policy_version for group in groups} == {0}
-    assert [task.execution_id for task in tasks[:3]] == ["g000000-e0", "g000000-e1", "g000001-e0"]
-    assert len({task.seed for task in tasks}) == len(tasks) == 12
-    assert groups[0].queue_wait_s == 5.0
-    assert sent(state) and sent(state) == []
+    messages = [message for group in state.groups.values() for message in tasks(state, group)]
+    assert [message.execution_id for message in messages[:3]] == ["g000000-e0", "g000000-e1", "g000001-e0"]
+    assert len({message.seed for message in messages}) == len(messages) == 12
+    assert {message.dispatched_at_s for message in messages} == {5.0} == {group.queue_wait_s for group in groups}
+    assert sent(state) == []
 
 
 def test_the_end_of_a_run_is_not_overfed():
@@ -103,38 +107,40 @@ def test_order_is_tier_then_longest_predicted_then_first_come():
         (("long", "big"), ("short", "quick"), ("long", "huge"), ("short", "slow"), ("long", "big"))
     ):
         apply(state, facts.submitted(index, tier=tier, task_type=kind))
-    state.estimates = {
-        "big": Estimate(1, 100.0), "huge": Estimate(1, 200.0), "quick": Estimate(1, 1.0), "slow": Estimate(1, 5.0)
-    }  # fmt: skip
-    assert [group.group_id for group in in_order(state, 0.0)] == ["g000003", "g000001", "g000002", "g000000", "g000004"]
+    state.estimates = {"big": known(10.0), "huge": known(20.0), "quick": known(1.0), "slow": known(5.0)}
+    assert [group.group_id for group in in_order(state)] == ["g000003", "g000001", "g000002", "g000000", "g000004"]
 
 
-def test_waiting_raises_a_group_by_a_tier_at_a_time():
-    """C1: a long group that came at 0 s passes short ones from 600 s on: with aging_s 600 it is one tier up, and longer than they are."""
+def test_waiting_raises_a_group_by_a_class_in_each_aging_time():
+    """C1: class = tier + ⌊submitted/aging_s⌋. A long group of 0 s stands behind shorts of its own 600 s, and, being longer, before those after."""
     state = State(chosen(tiers=TIERS, aging_s=600.0))
     apply(state, facts.submitted(0, tier="long", task_type="big"))
     apply(state, facts.submitted(1, tier="short", task_type="quick", at_s=599.0))
-    state.estimates = {"big": Estimate(1, 100.0), "quick": Estimate(1, 1.0)}
-    assert next(iter(in_order(state, 599.0))).group_id == "g000001"
-    assert next(iter(in_order(state, 600.0))).group_id == "g000000"
+    apply(state, facts.submitted(2, tier="short", task_type="quick", at_s=600.0))
+    state.estimates = {"big": known(50.0), "quick": known(1.0)}
+    assert [group.group_id for group in in_order(state)] == ["g000001", "g000000", "g000002"]
     apply(state, facts.started_run(10))
-    promoted = next(d for d in decide(state, 600.0) if isinstance(d, GroupDispatched))
-    assert (promoted.group_id, promoted.promotions) == ("g000000", 1)
+    promoted = {d.group_id: d.promotions for d in facts.settle(state, 600.0) if isinstance(d, GroupDispatched)}
+    assert promoted == {"g000001": 1, "g000000": 1, "g000002": 0}
 
 
-def test_no_stream_of_short_tasks_starves_a_long_one():
-    """C1: two short groups come for each one sent; the long group of time 0 goes out within tiers · aging_s = 2 · 600 s of it."""
-    state = State(chosen(tiers=TIERS, aging_s=600.0, groups_per_step=1, extra_depth_steps=0.0))
+@pytest.mark.parametrize(("aging_s", "starves"), [(600.0, False), (1e12, True)])
+def test_no_stream_of_short_tasks_starves_a_long_one(aging_s, starves):
+    """C1: two short groups come for each one sent; the long group of time 0 goes before whatever comes after tiers · aging_s = 2 · 600 s.
+
+    Of the 80 shorts that came until then 40 are gone, so it goes within 2 · 1200 s; without aging it never does.
+    """
+    state = State(chosen(tiers=TIERS, aging_s=aging_s, groups_per_step=1, extra_depth_steps=0.0))
     apply(state, facts.submitted(0, size=1, tier="long"))
     now_s, index = 0.0, 1
-    while "g000000" in state.queue and now_s < 3000.0:
+    while "g000000" in state.queue and now_s < 10_000.0:
         for _ in range(2):
             apply(state, facts.submitted(index, size=1, tier="short", at_s=now_s))
             index += 1
-        first = in_order(state, now_s)[0]
-        del state.queue[first.group_id]
+        state.queue.remove(next(in_order(state)).group_id)
         now_s += 30.0
-    assert now_s <= 2 * 600.0
+    assert ("g000000" in state.queue) == starves
+    assert starves or now_s <= 2 * 1200.0
 
 
 def test_a_tier_sends_no_more_than_its_cap_and_goes_on_as_it_empties():

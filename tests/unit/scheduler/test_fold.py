@@ -1,5 +1,6 @@
 """Facts into state: attempts, repeats, replays, what is forgotten."""
 
+import math
 import random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from gyre.records.lifecycle import FINAL, ExecutionState
 from services.scheduler.core import Settings, State, apply, decide
-from services.scheduler.core.types import ACTIVE
+from services.scheduler.core.groups import ACTIVE
 from tests.unit.scheduler import facts
 from tests.unit.scheduler.world import World
 
@@ -20,8 +21,7 @@ def one_dispatched(purpose: str = "train", size: int = 1) -> State:
     state = State(CHOSEN)
     for fact in (facts.submitted(0, size, purpose), facts.started_run(4)):
         apply(state, fact)
-    for fact in decide(state, 0.0):
-        apply(state, fact)
+    facts.settle(state)
     assert list(state.groups) == ["g000000"]
     return state
 
@@ -141,13 +141,14 @@ def test_a_failure_without_any_lease_ends_the_execution():
 
 
 def test_the_estimate_follows_the_task_type():
-    """C1: the mean of what ended; failures say nothing about duration."""
+    """C1: the mean logarithm of what ended; failures say nothing about duration."""
     state = one_dispatched(size=3)
     for index, (ending, lasted_s) in enumerate((("completed", 10.0), ("timed_out", 20.0), ("failed", 1.0))):
         for fact in (facts.leased(f"g000000-e{index}"), facts.running(f"g000000-e{index}")):
             apply(state, fact)
         apply(state, facts.ended(f"g000000-e{index}", ending=ending, lasted_s=lasted_s))
-    assert state.estimates["repair"].mean_s == pytest.approx(15.0)
+    assert state.estimates["repair"].executions == 2
+    assert state.estimates["repair"].log_mean == pytest.approx(math.log(10.0 * 20.0) / 2)
 
 
 def a_run(seed: int) -> World:

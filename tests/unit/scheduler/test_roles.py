@@ -2,7 +2,7 @@
 
 import pytest
 
-from gyre.records import CELL_PHASES, AlarmRaised, GroupDispatched, RoleChanged
+from gyre.records import CELL_PHASES, AlarmRaised, BurstOpened, GroupDispatched, RoleChanged
 from services.scheduler.core import Settings, State, apply, decide
 from tests.unit.scheduler import facts
 from tests.unit.scheduler.world import World
@@ -50,6 +50,9 @@ def train(state: State, step: int, *groups: str, publish: bool = True) -> None:
     apply(state, facts.updated(step, samples))
     if publish:
         apply(state, facts.published(step + 1))
+        (opened,) = decide(state, 0.0)
+        assert isinstance(opened, BurstOpened)
+        apply(state, opened)
 
 
 def moves(requests: list[RoleChanged]) -> list[tuple[str, str]]:

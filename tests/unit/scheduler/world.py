@@ -13,6 +13,7 @@ from typing import Any
 from gyre import records as r
 from gyre.ids import sample_id
 from services.scheduler.core import Settings, State, apply, decide
+from services.scheduler.core.dispatch import tasks
 from tests.unit.scheduler import facts
 
 
@@ -41,7 +42,6 @@ class World:
         self.now_s = 0.0
         self.log: list[Any] = []
         """Every fact, in order."""
-        self.tasks: list[r.TaskDispatched] = []
         self.staleness: list[tuple[int, int]] = []
         """(step, staleness in steps) of each group trained."""
         self.levels: list[int] = []
@@ -101,14 +101,11 @@ class World:
             decisions = decide(self.state, self.now_s)
             self._watch(decisions)
             for decision in decisions:
-                if isinstance(decision, r.TaskDispatched):
-                    self.tasks.append(decision)
-                    self._waiting.append(decision)
-                else:
-                    self.say(decision)
+                self.say(decision)
                 if isinstance(decision, r.RoleChanged):
                     self._move(decision)
                 if isinstance(decision, r.GroupDispatched):
+                    self._waiting += tasks(self.state, self.state.groups[decision.group_id])
                     self._left[decision.group_id] = len(decision.execution_ids)
                     self._versions[decision.group_id] = decision.policy_version
             if any(isinstance(decision, r.GroupDispatched) and decision.purpose == "train" for decision in decisions):
@@ -166,7 +163,8 @@ class World:
         if self._updating or not can_train:
             return
         if not self._step_open:
-            if core.boundary < self.state.boundaries and not self.state.core_stays:
+            is_new = core.kind == "training" or core.burst >= self.state.burst
+            if not self.state.is_burst_open or not (is_new or self.state.core_stays):
                 return
             self._step_open = True
             self._batch = []
@@ -200,7 +198,7 @@ class World:
         self._updating = self._step_open = False
         self.say(facts.updated(step, samples, self.now_s))
         version = step + 1
-        if version % self.settings.steps_per_publish == 0 or version == self.steps:
+        if version == self.state.burst_end:
             self.say(facts.published(version, self.now_s))
 
     def _samples(self, groups: list[str]) -> list[str]:

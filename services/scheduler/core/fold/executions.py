@@ -1,0 +1,96 @@
+"""Executions from lease to sample."""
+
+from gyre import records as r
+from gyre.records.lifecycle import FINAL, ExecutionState
+from services.scheduler.core.estimate import Estimate
+from services.scheduler.core.fold.moves import close_if_over, move, speaking
+from services.scheduler.core.groups import ACTIVE
+from services.scheduler.core.state import State
+
+_S = ExecutionState
+
+
+def _leased(state: State, fact: r.ExecutionLeased) -> None:
+    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    if group is None or execution.attempt == fact.attempt:  # the same attempt going on at another gateway
+        return
+    if move(state, group, execution, _S.LEASED):
+        execution.attempt = fact.attempt
+
+
+def _started(state: State, fact: r.ExecutionStarted) -> None:
+    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    if group is not None and execution.state in (_S.QUEUED, _S.LEASED):
+        move(state, group, execution, _S.RUNNING)
+
+
+def _commanded(state: State, fact: r.ExecutionCommanded) -> None:
+    """Only numbered here; the gateway carries it out, and what it did is told by facts of their own."""
+    group = state.groups.get(fact.group_id)
+    execution = group.executions.get(fact.execution_id) if group else None
+    if execution is not None:
+        execution.commanded = max(execution.commanded, fact.ordinal)
+
+
+def _suspended(state: State, fact: r.ExecutionSuspended) -> None:
+    _obey(state, fact, _S.RUNNING, _S.SUSPENDED)
+
+
+def _resumed(state: State, fact: r.ExecutionResumed) -> None:
+    _obey(state, fact, _S.SUSPENDED, _S.RUNNING)
+
+
+def _obey(
+    state: State, fact: r.ExecutionSuspended | r.ExecutionResumed, was: ExecutionState, to: ExecutionState
+) -> None:
+    """A suspended execution still counts as unfinished and keeps its attempt; an older command than the last one obeyed is a repeat."""
+    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    if group is None or fact.ordinal <= execution.obeyed:
+        return
+    execution.obeyed = fact.ordinal
+    if execution.state is was:
+        move(state, group, execution, to)
+
+
+def _ended(state: State, fact: r.ExecutionEnded) -> None:
+    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    if group is None or execution.state not in ACTIVE:
+        return
+    if not move(state, group, execution, _S(fact.ending)):
+        return
+    execution.attempt = fact.attempt
+    if fact.ending in ("completed", "timed_out") and fact.occupancy_s > 0:
+        estimate = state.estimates.get(fact.task_type)
+        if estimate is None:
+            estimate = state.estimates[fact.task_type] = Estimate()
+        estimate.learn(fact.occupancy_s)
+    close_if_over(state, group)
+
+
+def _sample_ready(state: State, fact: r.SampleReady) -> None:
+    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    if group is not None and execution.state not in (_S.READY, _S.CLAIMED, *FINAL):
+        _ = move(state, group, execution, _S.EVALUATED) and move(state, group, execution, _S.READY)
+
+
+def _sample_dropped(state: State, fact: r.SampleDropped) -> None:
+    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    if group is None or execution.state in FINAL:
+        return
+    if fact.reason == "duplicate":  # of something that goes on under another delivery
+        return
+    if move(state, group, execution, _S.DROPPED):
+        execution.attempt = fact.attempt
+        close_if_over(state, group)
+
+
+HANDLERS = {
+    r.ExecutionLeased: _leased,
+    r.ExecutionStarted: _started,
+    r.ExecutionCommanded: _commanded,
+    r.ExecutionSuspended: _suspended,
+    r.ExecutionResumed: _resumed,
+    r.ExecutionEnded: _ended,
+    r.SampleReady: _sample_ready,
+    r.SampleDropped: _sample_dropped,
+}

@@ -1,0 +1,115 @@
+"""The run, its boundaries, its cells, and groups up to their dispatch."""
+
+from gyre import records as r
+from gyre.records.lifecycle import ExecutionState
+from services.scheduler.core import boundary
+from services.scheduler.core.groups import Execution, Group
+from services.scheduler.core.settings import Knobs
+from services.scheduler.core.state import State, bump
+
+
+def _run_started(state: State, fact: r.RunStarted) -> None:
+    if fact.steps <= state.steps_wanted:
+        return
+    if state.steps_left == 0:  # inside a burst the next publish is the next boundary, and sees the new end
+        state.started_at_s = state.boundary_at_s = fact.at_s
+    state.steps_wanted = fact.steps
+
+
+def _weights_published(state: State, fact: r.WeightsPublished) -> None:
+    """A burst is over. What its boundary could not send is counted anew at the next."""
+    if fact.version <= state.published_version:
+        return
+    state.published_version = fact.version
+    state.steps_done = max(state.steps_done, fact.version)
+    state.groups_per_step = boundary.smoothed(state)
+    state.burst_groups, state.burst_steps = 0.0, 0
+    state.boundary_at_s = fact.at_s
+    state.need, state.core_stays = 0, False
+
+
+def _burst_opened(state: State, fact: r.BurstOpened) -> None:
+    if fact.burst < state.bursts:
+        return
+    state.bursts = fact.burst + 1
+    state.opened_step, state.burst_end = fact.first_step, fact.first_step + fact.steps
+    state.need, state.carry = fact.need_groups, fact.carry_groups
+    state.level = state.outstanding_groups + fact.need_groups
+    state.sent_groups = state.releases = 0
+    state.core_stays = fact.core_stays
+    state.knobs = Knobs(
+        steps_per_publish=state.planned.steps_per_publish, extra_depth_steps=fact.extra_depth_steps, release_share=fact.release_share,
+        is_two_way=fact.is_two_way, order=state.planned.order,
+    )  # fmt: skip
+
+
+def _plan_chosen(state: State, fact: r.PlanChosen) -> None:
+    if fact.plan <= state.plans:
+        return
+    state.plans = fact.plan
+    state.planned = Knobs(
+        steps_per_publish=fact.steps_per_publish, extra_depth_steps=fact.extra_depth_steps, release_share=fact.release_share,
+        is_two_way=fact.is_two_way, order=fact.order,
+    )  # fmt: skip
+
+
+def _role_changed(state: State, fact: r.RoleChanged) -> None:
+    cell = state.cells.get(fact.cell)
+    before = cell.change if cell else -1
+    if state.fleet.role_changed(fact) and fact.change > before and fact.target == "training" and cell.kind == "elastic":
+        state.releases += 1
+
+
+def _cell_reported(state: State, fact: r.CellReported) -> None:
+    state.fleet.reported(fact)
+
+
+def _alarm_raised(state: State, fact: r.AlarmRaised) -> None:
+    if fact.service == "scheduler":
+        state.alarms[fact.kind] = max(fact.at_s, state.alarms.get(fact.kind, fact.at_s))
+
+
+def _group_submitted(state: State, fact: r.GroupSubmitted) -> None:
+    if fact.task.task_id in state.group_of_task:
+        return
+    state.group_of_task[fact.task.task_id] = fact.group_id
+    group = Group(group_id=fact.group_id, task=fact.task, tier=fact.tier, submitted_at_s=fact.at_s)
+    if group.is_trained:
+        state.queue.push(group)
+    else:
+        state.evaluations[fact.group_id] = group
+
+
+def _group_dispatched(state: State, fact: r.GroupDispatched) -> None:
+    group = state.queue.remove(fact.group_id) or state.evaluations.pop(fact.group_id, None)
+    if group is None:
+        return
+    group.policy_version = fact.policy_version
+    group.dispatched_at_s = fact.at_s
+    group.attempt_base = fact.attempt_base
+    group.executions = {execution: Execution() for execution in fact.execution_ids}
+    group.num_active = len(group.executions)
+    state.groups[group.group_id] = group
+    state.dispatched += group.num_active
+    bump(state.active_by_tier, group.tier, group.num_active)
+    bump(state.executions_by_state, ExecutionState.QUEUED, group.num_active)
+    state.promotions += fact.promotions
+    if group.is_trained:
+        state.queue.charge(group, state.settings, state.estimates)
+        state.outstanding_groups += 1
+        state.untaken_groups += 1
+        state.sent_groups += 1
+        state.need = max(0, state.need - 1)
+
+
+HANDLERS = {
+    r.RunStarted: _run_started,
+    r.WeightsPublished: _weights_published,
+    r.BurstOpened: _burst_opened,
+    r.PlanChosen: _plan_chosen,
+    r.RoleChanged: _role_changed,
+    r.CellReported: _cell_reported,
+    r.AlarmRaised: _alarm_raised,
+    r.GroupSubmitted: _group_submitted,
+    r.GroupDispatched: _group_dispatched,
+}

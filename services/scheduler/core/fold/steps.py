@@ -1,0 +1,45 @@
+"""Batches and optimizer steps."""
+
+from gyre import records as r
+from gyre.records.lifecycle import FINAL, ExecutionState
+from services.scheduler.core.boundary import groups_wanted
+from services.scheduler.core.fold.moves import close_if_over, move, of_samples
+from services.scheduler.core.state import State
+
+_S = ExecutionState
+
+
+def _batch_extended(state: State, fact: r.BatchExtended) -> None:
+    state.begun_step = max(state.begun_step, fact.step)
+    for group, execution in of_samples(state, fact.sample_ids):
+        if execution.state not in (_S.CLAIMED, *FINAL):
+            move(state, group, execution, _S.CLAIMED)
+
+
+def _batch_closed(state: State, fact: r.BatchClosed) -> None:
+    if fact.step <= state.closed_step:
+        return
+    state.closed_step = fact.step
+    state.batches[fact.step] = fact.sample_ids
+    if fact.groups:
+        state.burst_groups += groups_wanted(fact)
+        state.burst_steps += 1
+
+
+def _step_updated(state: State, fact: r.StepUpdated) -> None:
+    """Trained: what gave a gradient, and what the batch counted in its divisor (a sample with zero advantage has no gradient)."""
+    state.steps_done = max(state.steps_done, fact.version)
+    batch = state.batches.pop(fact.step, [])
+    for group, execution in of_samples(state, dict.fromkeys([*fact.sample_ids, *batch])):
+        if execution.state in FINAL:
+            continue
+        if execution.state == _S.CLAIMED or move(state, group, execution, _S.CLAIMED):
+            move(state, group, execution, _S.TRAINED)
+            close_if_over(state, group)
+
+
+HANDLERS = {
+    r.BatchExtended: _batch_extended,
+    r.BatchClosed: _batch_closed,
+    r.StepUpdated: _step_updated,
+}

@@ -1,0 +1,73 @@
+"""A group and its executions, with the counts that tell where the group is."""
+
+import msgspec
+
+from gyre.records import TaskSpec
+from gyre.records.lifecycle import FINAL, ExecutionState
+
+ACTIVE = frozenset({ExecutionState.QUEUED, ExecutionState.LEASED, ExecutionState.RUNNING, ExecutionState.SUSPENDED})
+"""Dispatched and not finished: what the waterlevel counts."""
+TAKEN = frozenset({ExecutionState.CLAIMED, *FINAL})
+"""In a batch, or past it."""
+
+
+class Execution(msgspec.Struct, array_like=True):
+    """One member of a dispatched group."""
+
+    state: ExecutionState = ExecutionState.QUEUED
+    attempt: int = 0
+    """Newest attempt that counts; 0 before the first lease."""
+    commanded: int = 0
+    """Ordinal of the newest command given for it (C2)."""
+    obeyed: int = 0
+    """Ordinal of the newest command that was carried out."""
+
+
+class Group(msgspec.Struct):
+    """A submitted task; its executions exist from dispatch on."""
+
+    group_id: str
+    task: TaskSpec
+    tier: str
+    submitted_at_s: float
+    policy_version: int = -1
+    """v_d, −1 before dispatch."""
+    dispatched_at_s: float = 0.0
+    attempt_base: int = 0
+    executions: dict[str, Execution] = {}
+    num_active: int = 0
+    num_ready: int = 0
+    num_taken: int = 0
+    num_final: int = 0
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether its executions are meant for training."""
+        return self.task.purpose == "train"
+
+    @property
+    def size(self) -> int:
+        """N"""
+        return self.task.group_size
+
+    @property
+    def is_ready(self) -> bool:
+        """Every member is ready or dropped, and one at least is ready."""
+        return self.num_ready > 0 and self.num_ready + self.num_final == len(self.executions)
+
+    @property
+    def is_untaken(self) -> bool:
+        """Some member is in no batch yet."""
+        return self.num_taken < len(self.executions)
+
+    @property
+    def is_final(self) -> bool:
+        """Every member is trained or dropped."""
+        return self.num_final == len(self.executions)
+
+    def count(self, state: ExecutionState, by: int) -> None:
+        """A member enters (1) or leaves (−1) `state`."""
+        self.num_active += by * (state in ACTIVE)
+        self.num_ready += by * (state is ExecutionState.READY)
+        self.num_taken += by * (state in TAKEN)
+        self.num_final += by * (state in FINAL)
