@@ -151,12 +151,12 @@ class Bus:
         headers = {"Gyre-Reason": reason[:500], "Gyre-Subject": subject, "Gyre-Service": self.service}
         await self._publish(f"{PREFIX}.{self.run}.dead.{self.service}", data, headers, deadline_s=10)
 
-    async def follow(self, types: Sequence[type]) -> AsyncIterator[tuple[Fact, Delivery]]:
-        """Every fact of `types` from the run's first, in stream order, each once, for ever.
+    async def follow(self, types: Sequence[type], after: int = 0) -> AsyncIterator[tuple[Fact, Delivery]]:
+        """Every fact of `types` past sequence `after`, from the run's first by default, in stream order, each once, for ever.
 
         A reader has caught up when `Delivery.pending` is 0 (or `last_sequence` was passed).
         """
-        sequence = 0
+        sequence = after
         patterns = [subject_pattern(self.run, kind) for kind in types]
         while not self.client.is_closed:
             config = ConsumerConfig(
@@ -186,6 +186,14 @@ class Bus:
                 found = await self.js.get_last_msg(streams.FACTS, subject_pattern(self.run, kind))
                 newest = max(newest, found.seq or 0)
         return newest
+
+    async def newest(self, kind: type, key: str) -> Fact | None:
+        """The newest fact of this type under one key of its subject; None where there is none."""
+        try:
+            found = await self.js.get_last_msg(streams.FACTS, subject_pattern(self.run, kind, key))
+        except nats.js.errors.NotFoundError:
+            return None
+        return decode_fact(found.data or b"")
 
     async def _consume(self, stream: str, config: ConsumerConfig, batch: int) -> AsyncIterator[Delivery]:
         """Messages of one consumer until it is lost; the caller makes it anew."""

@@ -1,7 +1,7 @@
 """The environment process's side of `EnvironmentService.Attach`: one stream to the gateway, for ever.
 
     Hello ──▶  ◀── Welcome          ◀── Assignment ── Episode ── Started, Ended ──▶ ◀── Accepted
-    Heartbeat ──▶ …                 ◀── Cancel
+    Heartbeat ──▶ …                 ◀── Cancel, Suspend, Resume
 
 The stream may break at any time and the gateway may be another process when it is back: executions go on meanwhile, the next Hello names them, and
 each Started and Ended that was not accepted is sent again, under the request id it had, until it is.
@@ -24,6 +24,7 @@ from gyre.env.environment import Environment, Evidence, Task
 from gyre.env.episode import Ending, Episode, Limits
 from gyre.env.limits import OBSERVATION_BYTES_MAX
 from gyre.env.model import ChatModel
+from gyre.env.wall import WallClock
 from gyre.env.worker import Threads
 from gyre.errors import InvalidInput, Unavailable
 from gyre.rpc import open_channel
@@ -57,6 +58,7 @@ class Attachment:
         self._threads = Threads()
         self._welcome = pb.Welcome()
         self._episodes: dict[_Execution, asyncio.Task] = {}
+        self._walls: dict[_Execution, WallClock] = {}
         self._unaccepted: dict[str, pb.AttachRequest] = {}
         self._outgoing: asyncio.Queue[pb.AttachRequest | None] = asyncio.Queue()
         self._requests = 0
@@ -137,6 +139,9 @@ class Attachment:
             self._begin(execution, message.assignment)
         elif kind == "cancel":
             self._forget(execution, message.cancel.reason)
+        elif kind in ("suspend", "resume"):
+            if (wall := self._walls.get(execution)) is not None:
+                wall.pause() if kind == "suspend" else wall.resume()
         elif kind == "accepted":
             self._unaccepted.pop(message.request_id, None)
         elif kind == "refused":
@@ -148,9 +153,10 @@ class Attachment:
             return
         for older in [key for key in self._episodes if key[0] == execution[0] and key[1] < execution[1]]:
             self._forget(older, "a newer attempt was assigned")
+        self._walls[execution] = WallClock()
         task = asyncio.create_task(self._run(execution, assignment), name=f"{execution[0]}-a{execution[1]}")
         self._episodes[execution] = task
-        task.add_done_callback(lambda _: self._episodes.pop(execution, None))
+        task.add_done_callback(lambda _: (self._episodes.pop(execution, None), self._walls.pop(execution, None)))
 
     async def _run(self, execution: _Execution, assignment: pb.Assignment) -> None:
         async with self._slots:
@@ -185,7 +191,9 @@ class Attachment:
             observation_bytes_max=self._welcome.observation_bytes_max or OBSERVATION_BYTES_MAX,
         )  # fmt: skip
         model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
-        return Episode(self._factory, task, limits, model, started, assignment.traceparent, self._threads)
+        return Episode(
+            self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution]
+        )
 
     def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:
         """Keep it until it is accepted; a broken stream's successor sends it again."""

@@ -13,7 +13,6 @@
 | the environment answers rubbish | failed | environment_invalid | no |
 """
 
-import asyncio
 import json
 import logging
 import traceback
@@ -33,6 +32,7 @@ from gyre.env.limits import (
     evidence_json,
 )
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
+from gyre.env.wall import WallClock
 from gyre.env.worker import Hung, Threads, Worker
 from gyre.errors import InvalidInput
 from gyre.telemetry import span
@@ -93,8 +93,10 @@ class Episode:
     def __init__(
         self, factory: Callable[[Task], Environment], task: Task, limits: Limits, model: ChatModel,
         started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", threads: Threads | None = None,
+        wall: WallClock | None = None,
     ) -> None:  # fmt: skip
-        """`started` is told what the world is made of as soon as it is up; `threads` are shared by the process's executions."""
+        """`started` is told what the world is made of as soon as it is up; `threads` are shared by the process's executions; whoever may
+        suspend this one keeps its `wall`."""
         self._factory = factory
         self._task = task
         self._limits = limits
@@ -106,12 +108,12 @@ class Episode:
         self._tools: list[dict[str, Any]] = []
         self._names: set[str] = set()
         self._external_calls = 0
-        self._deadline_s = 0.0
+        self._wall = wall or WallClock()
         self._grace_s = 0.0
 
     async def run(self) -> Ending:
         """Raises only CancelledError; the environment is closed exactly once in any case."""
-        self._deadline_s = self._now_s() + self._limits.wall_s
+        self._wall.start(self._limits.wall_s)
         self._grace_s = min(STEP_GRACE_SHARE * self._limits.wall_s, STEP_GRACE_MAX_S)
         try:
             return await self._run()
@@ -172,7 +174,7 @@ class Episode:
         turns = 0
         try:
             while turns < self._limits.turns_max:
-                reply = await self._model.complete(messages, self._tools, self._deadline_s)
+                reply = await self._model.complete(messages, self._tools, self._wall)
                 calls = reply.get("tool_calls") or []
                 if not calls:
                     return _Over("completed", "stopped")
@@ -247,8 +249,8 @@ class Episode:
         return Evaluated(outcome=0.0, valid=False, evidence_json=evidence, tries=SCORE_TRIES_MAX)
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Inside what is left of the wall clock. Raises Hung."""
-        return await self._worker.call(method, *arguments, timeout_s=self._deadline_s + self._grace_s - self._now_s())
+        """Inside what is left of the wall clock when it begins: a suspension does not stop what the environment is doing. Raises Hung."""
+        return await self._worker.call(method, *arguments, timeout_s=self._wall.left_s() + self._grace_s)
 
     async def _close(self) -> None:
         environment, self._environment = self._environment, None
@@ -260,9 +262,6 @@ class Episode:
             log.warning("%s: close() failed: %s", self._task.task_id, error)
         finally:
             self._worker.close()
-
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 def _checked(score: Any, weights: dict[str, float], tries: int) -> Evaluated:

@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from gyre.env.wall import WallClock
 from gyre.errors import GyreError, InvalidInput
 
 log = logging.getLogger(__name__)
@@ -66,8 +67,8 @@ class ChatModel:
         self._headers = {"authorization": f"Bearer {api_key}"} | ({"traceparent": traceparent} if traceparent else {})
         self._fixed = fixed
 
-    async def complete(self, messages: list[dict], tools: list[dict], deadline_s: float) -> dict[str, Any]:
-        """The assistant's message. `deadline_s` on the loop's clock.
+    async def complete(self, messages: list[dict], tools: list[dict], wall: WallClock) -> dict[str, Any]:
+        """The assistant's message. While the execution is suspended the gateway keeps the call waiting, and `wall` stands still.
 
         Raises ContextFull, OutOfTurns, OutOfTime, and Refused when the gateway refuses the request for good.
         """
@@ -76,8 +77,8 @@ class ChatModel:
         loop = asyncio.get_running_loop()
         wait_s, unknown_since_s = RETRY_FIRST_S, None
         while True:
-            left_s = deadline_s - loop.time()
-            if left_s <= 0:
+            await wall.going()
+            if (left_s := wall.left_s()) <= 0:
                 raise OutOfTime("the wall clock ended while the model was being asked")
             status, text, retry_after_s = await self._try(data, left_s)
             if status == 200:
@@ -90,7 +91,7 @@ class ChatModel:
                 _refused(status, text)
             else:
                 unknown_since_s = None
-            await asyncio.sleep(max(0.0, min(retry_after_s or wait_s, deadline_s - loop.time())))
+            await asyncio.sleep(max(0.0, min(retry_after_s or wait_s, wall.left_s())))
             wait_s = min(2 * wait_s, RETRY_MAX_S)
 
     async def _try(self, data: bytes, timeout_s: float) -> tuple[int, str, float | None]:

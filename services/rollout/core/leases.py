@@ -8,6 +8,7 @@
 Times are passed in. An environment's stream may break and come back; until lease_s has passed its executions are still its.
 """
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -45,6 +46,8 @@ class Attempts:
 
     def __init__(self) -> None:
         self._newest: dict[str, int] = {}
+        self._released: dict[str, int] = {}
+        """Attempts that were commanded to be given up: fenced before there is a newer one."""
         self._ended: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -54,16 +57,23 @@ class Attempts:
         """Older attempts are fenced from here on. What is said late about an older one changes nothing."""
         if attempt > max(self._newest.get(execution_id, 0), self._ended.get(execution_id, 0)):
             self._newest[execution_id] = attempt
+            self._released.pop(execution_id, None)
+
+    def fence(self, execution_id: str) -> None:
+        """The present attempt's words count no longer (C2)."""
+        if (newest := self._newest.get(execution_id)) is not None:
+            self._released[execution_id] = newest
 
     def ended(self, execution_id: str, attempt: int) -> None:
         if self._newest.get(execution_id, 0) <= attempt:
             self._newest.pop(execution_id, None)
+            self._released.pop(execution_id, None)
         self._ended[execution_id] = max(attempt, self._ended.pop(execution_id, 0))
         while len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
 
     def is_current(self, execution_id: str, attempt: int) -> bool:
-        return self._newest.get(execution_id) == attempt
+        return self._newest.get(execution_id) == attempt != self._released.get(execution_id)
 
     def has_ended(self, execution_id: str, attempt: int) -> bool:
         """Exactly this attempt's ending is on record."""
@@ -107,17 +117,34 @@ class Lease:
     instance_id: str
     leased_s: float
     started_s: float | None = None
+    suspended_s: float | None = None
+    """Since when it is suspended; None: it goes on."""
+    paused_s: float = 0.0
+    """Seconds for which it was suspended, up to `suspended_s`."""
 
     @property
     def execution_id(self) -> str:
         return self.task.execution_id
 
     def deadline_s(self) -> float:
-        """When the server stops waiting."""
+        """When the server stops waiting; a suspension moves it by its length."""
         if self.started_s is None:
             return self.leased_s + START_S
+        if self.suspended_s is not None:
+            return math.inf
         wall_s = self.task.task.limits.wall_s
-        return self.started_s + wall_s + max(GRACE_MIN_S, GRACE_SHARE * wall_s)
+        return self.started_s + self.paused_s + wall_s + max(GRACE_MIN_S, GRACE_SHARE * wall_s)
+
+    def suspend(self, now_s: float) -> None:
+        """Repeats change nothing."""
+        if self.suspended_s is None:
+            self.suspended_s = now_s
+
+    def resume(self, now_s: float) -> None:
+        """Repeats change nothing."""
+        if self.suspended_s is not None:
+            self.paused_s += now_s - self.suspended_s
+            self.suspended_s = None
 
 
 class LeaseBook:
@@ -130,7 +157,11 @@ class LeaseBook:
         self.leases: dict[str, Lease] = {}
         self._lease_s = lease_s
         self._attempts_max = attempts_max
-        self._orphans = {execution: attempts.newest(execution) for execution in attempts.unfinished()}
+        self._orphans = {
+            execution: attempts.newest(execution)
+            for execution in attempts.unfinished()
+            if attempts.is_current(execution, attempts.newest(execution))
+        }
         """Leased under an earlier gateway process."""
         self._orphans_until_s = now_s + lease_s
 
@@ -217,6 +248,8 @@ class LeaseBook:
             raise NotFound(f"{execution_id} is not under way")
         if attempt != newest:
             raise Conflict(f"{execution_id}: attempt {attempt} is fenced, attempt {newest} counts")
+        if not self.attempts.is_current(execution_id, attempt):
+            raise Conflict(f"{execution_id}: attempt {attempt} was released and is given out again")
         attachment = self.attachments.get(instance_id)
         if attachment is None or attachment.executions.get(execution_id) != attempt:
             raise Conflict(f"{execution_id} attempt {attempt} is not assigned to this environment")
@@ -241,7 +274,15 @@ class LeaseBook:
         gone = {attachment.instance_id for attachment in silent}
         return [lease for lease in self.leases.values() if lease.instance_id in gone]
 
+    def may_still_run(self, execution_id: str, now_s: float) -> bool:
+        """An attached environment runs it, or one that an earlier gateway process knew may yet say so."""
+        runner = self._runner(execution_id, self.attempts.newest(execution_id))
+        return runner is not None or (now_s < self._orphans_until_s and execution_id in self._orphans)
+
     def _runner(self, execution_id: str, attempt: int) -> Attachment | None:
+        """None for an attempt that was released, though its environment may not know it yet."""
+        if not self.attempts.is_current(execution_id, attempt):
+            return None
         for attachment in self.attachments.values():
             if attempt and attachment.executions.get(execution_id) == attempt:
                 return attachment

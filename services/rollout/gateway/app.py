@@ -12,6 +12,7 @@ from services.rollout.core.routing import Routing
 from services.rollout.core.session import Model
 from services.rollout.core.template import ChatTemplate
 from services.rollout.gateway.calls import ModelCalls
+from services.rollout.gateway.commands import Commands
 from services.rollout.gateway.environments import Environments
 from services.rollout.gateway.http import HttpGateway
 from services.rollout.gateway.leasing import Leasing
@@ -58,6 +59,7 @@ async def run(context: Context) -> None:
     address = folder.endpoint("gateway")
     leasing = Leasing(config, bus, clock, secret, f"http://{address}/v1", restored, calls, environments, context.name)
     environments.listener = leasing
+    commands = Commands(restored.orders, leasing, calls, bus, clock, restored.sequence)
     http = HttpGateway(calls, secret, config.rollout.request_bytes_max, config.rollout.context_max)
     rpc = context.rpc_server("rollout")
     rpc.add(
@@ -73,7 +75,9 @@ async def run(context: Context) -> None:
     try:
         await http.start(address)
         await rpc.start()
-        await until_stopped(context, Roles(pool, bus, clock).follow(), leasing.claim(), leasing.tick())
+        await until_stopped(
+            context, Roles(pool, bus, clock).follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry()
+        )  # fmt: skip
     finally:
         await http.stop()
         await rpc.stop()

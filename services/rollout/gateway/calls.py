@@ -58,6 +58,8 @@ class Running:
     """Content that is certain so far (streams)."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     abandoning: asyncio.Task | None = None
+    going: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set unless its execution is suspended and the call has not begun."""
 
 
 @dataclass(eq=False)
@@ -93,6 +95,8 @@ class ModelCalls:
         self._clock = clock
         self._attempts = attempts
         self._open: dict[str, _Open] = {}
+        self._held: set[str] = set()
+        """Samples of suspended executions (C2)."""
         self.recorded = 0
         self.tokens_sampled = 0
 
@@ -133,14 +137,26 @@ class ModelCalls:
         if running.work is not None and running.watchers == 0 and not running.done.done():
             asyncio.get_running_loop().call_later(RETRY_GRACE_S, self._abandon_unwatched, running)
 
+    def hold(self, sample: str) -> None:
+        """The execution is suspended: calls that begin from here on wait."""
+        self._held.add(sample)
+
+    def go_on(self, sample: str) -> None:
+        """The execution is resumed."""
+        self._held.discard(sample)
+        if (entry := self._open.get(sample)) is not None:
+            for running in entry.live:
+                running.going.set()
+
     async def close(self, sample: str) -> Totals:
         """The attempt ends: abort and record its running calls, free its session."""
+        self._held.discard(sample)
         entry = self._open.get(sample)
         if entry is None:
             return Totals()
         entry.closing = True
         live = list(entry.live)
-        await asyncio.gather(*(self._pool.abandon(running.work) for running in live if running.work is not None))
+        await asyncio.gather(*(self._abandon(running) for running in live))
         if tasks := [running.task for running in live if running.task is not None]:
             await asyncio.wait(tasks)
         self._open.pop(sample, None)
@@ -197,6 +213,8 @@ class ModelCalls:
             STREAM_CHUNK_TOKENS if request.stream else 0, now_s, self._streamer(running) if request.stream else None,
             claims.traceparent,
         )  # fmt: skip
+        if session.sample_id not in self._held:
+            running.going.set()
         entry.running[key] = running
         entry.live.add(running)
         running.task = asyncio.create_task(
@@ -211,6 +229,7 @@ class ModelCalls:
         work = running.work
         assert work is not None
         try:
+            await running.going.wait()
             await self._pool.generate(work)
             if not work.ids:
                 raise NotFound(f"{work.call_id} was abandoned before a token was sampled")
@@ -296,7 +315,14 @@ class ModelCalls:
 
     def _abandon_unwatched(self, running: Running) -> None:
         if running.watchers == 0 and running.work is not None and not running.done.done():
-            running.abandoning = asyncio.create_task(self._pool.abandon(running.work))
+            running.abandoning = asyncio.create_task(self._abandon(running))
+
+    async def _abandon(self, running: Running) -> None:
+        """End a call with the tokens it has; the pool does not begin one that waited."""
+        if running.work is not None:
+            abandoning = self._pool.abandon(running.work)
+            running.going.set()
+            await abandoning
 
     def _trace(self, claims: Claims, record: CallRecorded) -> None:
         versions = memoryview(record.versions).cast("i")

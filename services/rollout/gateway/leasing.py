@@ -22,14 +22,23 @@ from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import InvalidInput
 from gyre.ids import sample_id
-from gyre.records import ExecutionEnded, ExecutionLeased
+from gyre.records import ExecutionEnded, ExecutionLeased, TaskDispatched
 from gyre.telemetry import emit_span, span_context, traceparent_of
+from services.rollout.core.commands import Order
 from services.rollout.core.ending import Said, check_evidence
 from services.rollout.core.leases import Attachment, Lease, LeaseBook, Offer
 from services.rollout.gateway.calls import ModelCalls, Totals
 from services.rollout.gateway.environments import Environments
 from services.rollout.gateway.http import MODEL_NAME
-from services.rollout.gateway.messages import assignment, cancel, checked_ending, ended_fact, sample_of, started_fact
+from services.rollout.gateway.messages import (
+    assignment,
+    cancel,
+    checked_ending,
+    ended_fact,
+    hold,
+    sample_of,
+    started_fact,
+)
 from services.rollout.gateway.restore import Restored
 
 log = logging.getLogger(__name__)
@@ -68,12 +77,13 @@ class Leasing:
         self._api_base = api_base
         self._holder = holder
         self._restored = restored
+        self._orders = restored.orders
         self._calls = calls
         self._environments = environments
         self._lease_s = config.rollout.lease_s
         self.book = LeaseBook(restored.attempts, self._lease_s, config.rollout.attempts_max, clock.monotonic_s())
         self._held: dict[str, _Held] = {}
-        self._parked: dict[str, Delivery] = {}
+        self.parked: dict[str, Delivery] = {}
         self._early: dict[str, list[tuple[str, pb.AttachRequest]]] = {}
         """Messages about executions whose lease has not come back to this gateway yet."""
         self._ending: dict[str, asyncio.Task] = {}
@@ -95,9 +105,14 @@ class Leasing:
             self._assignment(lease) for lease in self.book.leases.values()
             if lease.instance_id == hello.instance_id and lease.execution_id not in runs and lease.execution_id in self._held
         ]  # fmt: skip
+        told = [
+            hold(execution, attempt, order.is_held, order.reason)
+            for execution, attempt in hello.executions.items()
+            if (order := self._orders.get(execution)) is not None
+        ]
         log.info("%s attached: %d slots, %d running", hello.environment, hello.slots, len(hello.executions))
         self._changed.set()
-        return welcome, missed
+        return welcome, missed + told
 
     def heard(self, instance_id: str) -> bool:
         """A sign of life; False when it comes too late, from a process whose executions were given out again."""
@@ -118,7 +133,7 @@ class Leasing:
         try:
             check_evidence(said.image_digest, said.tool_versions, said.dependency_snapshot)
         except InvalidInput as error:
-            await self._end(lease, Said("failed", "environment_invalid", str(error), None))
+            await self.end(lease, Said("failed", "environment_invalid", str(error), None))
             raise
         if lease.started_s is None:
             lease.started_s = self._clock.monotonic_s()
@@ -135,7 +150,7 @@ class Leasing:
         lease = self.book.find(instance_id, message.execution_id, message.attempt)
         if lease is None:
             return self._wait_for_lease(instance_id, message)
-        await self._end(lease, checked_ending(message.ended, lease.started_s is not None))
+        await self.end(lease, checked_ending(message.ended, lease.started_s is not None))
         return True
 
     def _wait_for_lease(self, instance_id: str, message: pb.AttachRequest) -> bool:
@@ -151,7 +166,7 @@ class Leasing:
         is_asking = False
         while True:
             has_use = self.book.free_slots() >= 1 or self.book.awaits_leases()
-            if not has_use or len(self._parked) >= PARKED_MAX:
+            if not has_use or len(self.parked) >= PARKED_MAX:
                 if is_asking:
                     # Our request still stands at the server: withdraw it, or a task would wait here unseen.
                     await self._queue.close()
@@ -171,13 +186,18 @@ class Leasing:
         older, before = self.book.leases.get(execution), self.book.attempts.newest(execution)
         if older is not None and older.attempt <= task.attempt_base:
             await self._fence(older)
-        offer, lease = self.book.offer(task, delivery.deliveries, self._clock.monotonic_s())
-        self._parked.pop(execution, None)
+        now_s = self._clock.monotonic_s()
+        is_stopped = self._orders.is_held(execution) or self._orders.is_void(execution)
+        if is_stopped and not self.book.may_still_run(execution, now_s):
+            self.parked[execution] = delivery
+            return
+        offer, lease = self.book.offer(task, delivery.deliveries - self._orders.releases(execution), now_s)
+        self.parked.pop(execution, None)
         match offer:
             case Offer.OVER:
                 await delivery.ack()
             case Offer.PARK:
-                self._parked[execution] = delivery
+                self.parked[execution] = delivery
             case Offer.EXHAUSTED:
                 await self._close_attempt(sample_id(execution, before))
                 await self._exhaust(delivery)
@@ -205,16 +225,11 @@ class Leasing:
         )  # fmt: skip
         held = self._held[lease.execution_id] = self._hold(lease, delivery)
         self._restored.leased_at_s[sample] = now_s
-        await self._bus.publish(
-            ExecutionLeased(
-                execution_id=lease.execution_id,
-                group_id=task.group_id,
-                attempt=lease.attempt,
-                holder=self._holder,
-                at_s=now_s,
-            ),
-            traceparent=held.traceparent,
-        )
+        leased = ExecutionLeased(
+            execution_id=lease.execution_id, group_id=task.group_id, attempt=lease.attempt, holder=self._holder, at_s=now_s
+        )  # fmt: skip
+        await self._bus.publish(leased, traceparent=held.traceparent)
+        self._orders.apply(leased)
         self._environments.send(lease.instance_id, self._assignment(lease))
 
     async def _continue(self, lease: Lease, delivery: Delivery) -> None:
@@ -226,6 +241,9 @@ class Leasing:
             started_at_s = self._restored.started_at_s.get(sample_of(lease))
             age_s = self._clock.now_s() - started_at_s if started_at_s is not None else 0.0
             lease.started_s = self._clock.monotonic_s() - age_s if started_at_s is not None else None
+            lease.paused_s = self._orders.paused_s(execution, lease.attempt, self._clock.now_s())
+            if self._orders.is_held(execution):
+                lease.suspend(self._clock.monotonic_s())
             log.info("%s attempt %d goes on", execution, lease.attempt)
         for instance_id, message in self._early.pop(execution, ()):
             await self._environments.answer(message, instance_id)
@@ -246,18 +264,18 @@ class Leasing:
 
     # -- endings
 
-    async def _end(self, lease: Lease, said: Said) -> None:
+    async def end(self, lease: Lease, said: Said) -> None:
         """Returns when the ending is on record. Whoever says it first decides; the others wait for the same record."""
         await asyncio.shield(self._start_ending(lease, said))
 
     def _start_ending(self, lease: Lease, said: Said) -> asyncio.Task:
         sample = sample_of(lease)
         if sample not in self._ending:
-            self._ending[sample] = self._spawn(self._put_ending(lease, said))
+            self._ending[sample] = self.spawn(self._put_ending(lease, said))
             self._ending[sample].add_done_callback(lambda _: self._ending.pop(sample, None))
         return self._ending[sample]
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task:
         """Work that the clock must not wait for: other leases need their life signs meanwhile."""
         task = asyncio.create_task(work)
         self._working.add(task)
@@ -275,6 +293,7 @@ class Leasing:
         record = self._ended_fact(lease, said, totals, held.traceparent if held else "")
         await self._bus.publish(record)
         self.book.attempts.ended(lease.execution_id, lease.attempt)
+        self._orders.apply(record)
         self._drop(lease)
         if held is not None:
             if held.span is not None:
@@ -295,29 +314,65 @@ class Leasing:
 
     async def _exhaust(self, delivery: Delivery) -> None:
         """Every attempt was lost: an ending on record, never a zero and never silence."""
-        task = delivery.record
-        attempt = max(task.attempt_base + delivery.deliveries, self.book.attempts.newest(task.execution_id))
-        lease = Lease(task, attempt, "", self._clock.monotonic_s())
         detail = f"{delivery.deliveries - 1} deliveries were lost with their environments or gateways"
-        record = self._ended_fact(
-            lease, Said("failed", "attempts_exhausted", detail, None), Totals(), delivery.traceparent
-        )
+        newest = self.book.attempts.newest(delivery.record.execution_id)
+        attempt = max(delivery.record.attempt_base + delivery.deliveries, newest)
+        await self._put_unleased(delivery.record, attempt, Said("failed", "attempts_exhausted", detail, None), delivery)
+
+    async def end_unleased(self, task: TaskDispatched, said: Said, delivery: Delivery | None) -> None:
+        """The ending of what no environment runs: of its newest attempt, or of a first that nobody made."""
+        attempt = max(task.attempt_base + 1, self.book.attempts.newest(task.execution_id))
+        await self._put_unleased(task, attempt, said, delivery)
+
+    async def _put_unleased(self, task: TaskDispatched, attempt: int, said: Said, delivery: Delivery | None) -> None:
+        lease = Lease(task, attempt, "", self._clock.monotonic_s())
+        leased_s, started_s = (times.get(sample_of(lease), 0.0) for times in self._restored.times)
+        self.book.attempts.ended(task.execution_id, attempt)  # first: nobody leases it while its ending is on its way
+        totals = await self._calls.close(sample_of(lease))
+        traceparent = delivery.traceparent if delivery else ""
+        record = ended_fact(lease, said, totals, leased_s, started_s, self._clock.now_s(), traceparent)
         await self._bus.publish(record)
-        self.book.attempts.ended(task.execution_id, attempt)
+        self._orders.apply(record)
+        self.parked.pop(task.execution_id, None)
         self._drop(lease)
-        await delivery.ack()
+        if delivery is not None:
+            await delivery.ack()
+
+    # -- commands
+
+    def lease(self, execution_id: str) -> Lease | None:
+        """The lease in this gateway's hands."""
+        return self.book.leases.get(execution_id) if execution_id in self._held else None
+
+    def hold(self, lease: Lease, order: Order) -> None:
+        """Stop the execution's clocks, or let them run again; its model calls are ModelCalls' to hold."""
+        (lease.suspend if order.is_held else lease.resume)(self._clock.monotonic_s())
+        message = hold(lease.execution_id, lease.attempt, order.is_held, order.reason)
+        self._environments.send(lease.instance_id, message)
+
+    async def release(self, execution_id: str, reason: str) -> None:
+        """Give out again what runs as a fenced attempt; nothing where that has happened already."""
+        newest = self.book.attempts.newest(execution_id)
+        if self.book.attempts.is_current(execution_id, newest):
+            return
+        for attachment in self.book.attachments.values():
+            if attachment.executions.pop(execution_id, 0):
+                self._environments.send(attachment.instance_id, cancel(execution_id, newest, reason))
+        if (lease := self.lease(execution_id)) is not None and sample_of(lease) not in self._ending:
+            await self._calls.close(sample_of(lease))
+            await self._give_back(lease, reason)
 
     async def _fence(self, lease: Lease) -> None:
         """A re-dispatch: the older attempt's words no longer count."""
         held = self._held.get(lease.execution_id)
-        self._cancel(lease, "a newer attempt was dispatched")
+        self.cancel(lease, "a newer attempt was dispatched")
         await self._calls.close(sample_of(lease))
         self._drop(lease)
         if held is not None:
             await held.delivery.ack()
 
-    def _cancel(self, lease: Lease, reason: str) -> None:
-        self._environments.send(lease.instance_id, cancel(lease, reason))
+    def cancel(self, lease: Lease, reason: str) -> None:
+        self._environments.send(lease.instance_id, cancel(lease.execution_id, lease.attempt, reason))
 
     def _drop(self, lease: Lease) -> None:
         self.book.release(lease.execution_id)
@@ -338,30 +393,30 @@ class Leasing:
             for lease in self.book.overdue(now_s):
                 if sample_of(lease) not in self._ending:
                     phase = "start" if lease.started_s is None else "end"
-                    self._cancel(lease, f"the environment did not {phase} in time")
+                    self.cancel(lease, f"the environment did not {phase} in time")
                     detail = f"no word of its {phase} within {lease.deadline_s() - lease.leased_s:.0f} s of its lease"
                     self._start_ending(lease, Said("failed", "environment_hung", detail, None))
             for lease in self.book.lost(now_s):
-                self._spawn(self._give_back(lease))
-            for delivery in list(self._parked.values()):
+                self.spawn(self._give_back(lease, "its environment is gone"))
+            for delivery in list(self.parked.values()):
                 await self._consider(delivery)
             if now_s - signed_s >= self._lease_s / 3:
                 signed_s = now_s
-                for delivery in [*(held.delivery for held in self._held.values()), *self._parked.values()]:
+                for delivery in [*(held.delivery for held in self._held.values()), *self.parked.values()]:
                     await delivery.in_progress()
 
-    async def _give_back(self, lease: Lease) -> None:
-        """Its environment is gone: somebody else gets it, as the next attempt (NeMo-RL#3599).
+    async def _give_back(self, lease: Lease, reason: str) -> None:
+        """Somebody else gets it, as the next attempt (NeMo-RL#3599).
 
-        Its session and times stay until then: should the environment come back first, the same attempt goes on with them.
+        Where its environment is gone its session and times stay until then: should that come back first, the same attempt goes on with them.
         """
-        log.warning("%s attempt %d: its environment is gone, it is given out again", lease.execution_id, lease.attempt)
+        log.warning("%s attempt %d is given out again: %s", lease.execution_id, lease.attempt, reason)
         held = self._held.pop(lease.execution_id, None)
         self.book.release(lease.execution_id)
         self._early.pop(lease.execution_id, None)
         self._changed.set()
         if held is not None:
             if held.span is not None:
-                held.span.set_status(trace.Status(trace.StatusCode.ERROR, "environment lost"))
+                held.span.set_status(trace.Status(trace.StatusCode.ERROR, reason))
                 held.span.end()
             await held.delivery.nak()

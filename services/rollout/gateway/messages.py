@@ -35,11 +35,18 @@ def assignment(lease: Lease, traceparent: str, secret: bytes) -> pb.AttachRespon
     )  # fmt: skip
 
 
-def cancel(lease: Lease, reason: str) -> pb.AttachResponse:
+def cancel(execution_id: str, attempt: int, reason: str) -> pb.AttachResponse:
+    name = f"cancel-{sample_id(execution_id, attempt)}"
     return pb.AttachResponse(
-        request_id=f"cancel-{sample_of(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
-        cancel=pb.Cancel(reason=reason),
-    )  # fmt: skip
+        request_id=name, execution_id=execution_id, attempt=attempt, cancel=pb.Cancel(reason=reason)
+    )
+
+
+def hold(execution_id: str, attempt: int, is_held: bool, reason: str) -> pb.AttachResponse:
+    """Stop the execution's wall clock, or let it run again."""
+    body = {"suspend": pb.Suspend(reason=reason)} if is_held else {"resume": pb.Resume()}
+    name = f"{'suspend' if is_held else 'resume'}-{sample_id(execution_id, attempt)}"
+    return pb.AttachResponse(request_id=name, execution_id=execution_id, attempt=attempt, **body)
 
 
 def started_fact(lease: Lease, said: pb.Started, at_s: float) -> ExecutionStarted:

@@ -4,11 +4,22 @@ from dataclasses import dataclass, field
 
 from gyre.bus import Bus
 from gyre.ids import sample_id
-from gyre.records import CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionStarted
+from gyre.records import (
+    CallRecorded,
+    ExecutionCommanded,
+    ExecutionEnded,
+    ExecutionLeased,
+    ExecutionResumed,
+    ExecutionStarted,
+    ExecutionSuspended,
+)
+from services.rollout.core.commands import Orders
 from services.rollout.core.leases import Attempts
 from services.rollout.core.session import Model, Session
 
-_TYPES = (ExecutionLeased, ExecutionStarted, ExecutionEnded, CallRecorded)
+_TYPES = (
+    ExecutionLeased, ExecutionStarted, ExecutionEnded, CallRecorded, ExecutionCommanded, ExecutionSuspended, ExecutionResumed,
+)  # fmt: skip
 
 
 @dataclass
@@ -20,9 +31,21 @@ class Restored:
     """By sample id, as are the next two."""
     started_at_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, list[CallRecorded]] = field(default_factory=dict)
+    orders: Orders = field(default_factory=Orders)
+    sequence: int = 0
+    """Newest fact folded."""
+
+    @property
+    def times(self) -> tuple[dict[str, float], dict[str, float]]:
+        """When attempts were leased, and started."""
+        return self.leased_at_s, self.started_at_s
 
     def apply(self, fact: object) -> None:
         match fact:
+            case ExecutionCommanded():
+                is_over = self.attempts.ended_attempt(fact.execution_id) and not self.attempts.newest(fact.execution_id)
+                if not is_over and self.orders.apply(fact) and fact.command == "release":
+                    self.attempts.fence(fact.execution_id)
             case ExecutionLeased():
                 self.attempts.leased(fact.execution_id, fact.attempt)
                 self.leased_at_s[sample_id(fact.execution_id, fact.attempt)] = fact.at_s
@@ -34,6 +57,9 @@ class Restored:
                 self.attempts.ended(fact.execution_id, fact.attempt)
                 for attempt in range(1, fact.attempt + 1):
                     self._forget(sample_id(fact.execution_id, attempt))
+
+        if not isinstance(fact, ExecutionCommanded):
+            self.orders.apply(fact)
 
     def _forget(self, sample: str) -> None:
         for memory in (self.leased_at_s, self.started_at_s, self.calls):
@@ -59,6 +85,7 @@ async def restore(bus: Bus) -> Restored:
     if newest:
         async for fact, delivery in bus.follow(_TYPES):
             restored.apply(fact)
+            restored.sequence = delivery.sequence
             if delivery.sequence >= newest:
                 break
     return restored

@@ -14,9 +14,14 @@ from gyre.bus import Bus
 from gyre.records import (
     AlarmRaised,
     CallRecorded,
+    ExecutionCommanded,
     ExecutionEnded,
     ExecutionLeased,
+    ExecutionResumed,
     ExecutionStarted,
+    ExecutionSuspended,
+    GroupDispatched,
+    GroupSubmitted,
     Limits,
     RoleChanged,
     TaskDispatched,
@@ -25,7 +30,9 @@ from gyre.records import (
 from gyre.rpc import open_channel
 from tests.support import TestRun
 
-FACTS = (AlarmRaised, CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionStarted, RoleChanged)
+FACTS = (
+    AlarmRaised, CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionResumed, ExecutionStarted, ExecutionSuspended, RoleChanged,
+)  # fmt: skip
 
 
 class EnvironmentDouble:
@@ -203,6 +210,30 @@ class Driver:
             TaskDispatched(
                 execution_id=execution, group_id=execution.split("-")[0], member=0, task=task, tier="all", policy_version=0,
                 seed=7, attempt_base=attempt_base, dispatched_at_s=time.time(),
+            )
+        )  # fmt: skip
+
+    async def command(self, ordinal: int, word: Any, index: int = 0) -> None:
+        """The scheduler's word to an execution of this test."""
+        execution = self.name(index)
+        await self.scheduler.publish(
+            ExecutionCommanded(
+                execution_id=execution, group_id=execution.split("-")[0], ordinal=ordinal, command=word, by="test", reason="because",
+                at_s=time.time(),
+            )
+        )  # fmt: skip
+
+    async def submitted(self, index: int = 0) -> None:
+        """The facts of a group of one that was submitted and dispatched."""
+        execution = self.name(index)
+        group = execution.split("-")[0]
+        limits = Limits(wall_s=60, turns_max=20, context_tokens_max=512, output_tokens_max=24)
+        task = TaskSpec(task_id=group, task_type="repair", environment=self.environment.name, seed=1, limits=limits)
+        await self.scheduler.publish(GroupSubmitted(group_id=group, task=task, tier="all", at_s=time.time()))
+        await self.scheduler.publish(
+            GroupDispatched(
+                group_id=group, execution_ids=[execution], task_type="repair", tenant="default", purpose="train", tier="all",
+                policy_version=3, queue_wait_s=0.0, promotions=0, at_s=time.time(),
             )
         )  # fmt: skip
 

@@ -25,7 +25,7 @@ class AttachRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., attempt: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("request_id", "execution_id", "attempt", "welcome", "assignment", "cancel", "accepted", "refused")
+    __slots__ = ("request_id", "execution_id", "attempt", "welcome", "assignment", "cancel", "accepted", "refused", "suspend", "resume")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,8 @@ class AttachResponse(_message.Message):
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     execution_id: str
     attempt: int
@@ -42,7 +44,9 @@ class AttachResponse(_message.Message):
     cancel: Cancel
     accepted: Accepted
     refused: Refused
-    def __init__(self, request_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., attempt: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    suspend: Suspend
+    resume: Resume
+    def __init__(self, request_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., attempt: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("environment", "slots", "instance_id", "running")
@@ -176,6 +180,16 @@ class Cancel(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Suspend(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ()

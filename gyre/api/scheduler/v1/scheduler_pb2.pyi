@@ -1,10 +1,24 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class Command(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMMAND_UNSPECIFIED: _ClassVar[Command]
+    COMMAND_SUSPEND: _ClassVar[Command]
+    COMMAND_RESUME: _ClassVar[Command]
+    COMMAND_VOID: _ClassVar[Command]
+    COMMAND_RELEASE: _ClassVar[Command]
+COMMAND_UNSPECIFIED: Command
+COMMAND_SUSPEND: Command
+COMMAND_RESUME: Command
+COMMAND_VOID: Command
+COMMAND_RELEASE: Command
 
 class Task(_message.Message):
     __slots__ = ("task_id", "task_type", "environment", "seed", "payload_json", "tenant", "purpose", "group_size", "temperature", "top_p", "limits")
@@ -125,3 +139,43 @@ class GetStateResponse(_message.Message):
     executions_by_state: _containers.ScalarMap[str, int]
     refused_transitions: _containers.ScalarMap[str, int]
     def __init__(self, cells: _Optional[_Iterable[_Union[CellState, _Mapping]]] = ..., waterlevel: _Optional[int] = ..., capacity: _Optional[int] = ..., policy_version: _Optional[int] = ..., burst: _Optional[int] = ..., outstanding_groups: _Optional[int] = ..., queued_groups: _Optional[int] = ..., steps_done: _Optional[int] = ..., steps_wanted: _Optional[int] = ..., dispatched: _Optional[int] = ..., finished: _Optional[int] = ..., executions_by_state: _Optional[_Mapping[str, int]] = ..., refused_transitions: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class CommandExecutionsRequest(_message.Message):
+    __slots__ = ("command", "ids", "by", "reason")
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    command: Command
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    by: str
+    reason: str
+    def __init__(self, command: _Optional[_Union[Command, str]] = ..., ids: _Optional[_Iterable[str]] = ..., by: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CommandExecutionsResponse(_message.Message):
+    __slots__ = ("commanded", "refused")
+    COMMANDED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    commanded: _containers.RepeatedCompositeFieldContainer[CommandedExecution]
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedExecution]
+    def __init__(self, commanded: _Optional[_Iterable[_Union[CommandedExecution, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedExecution, _Mapping]]] = ...) -> None: ...
+
+class CommandedExecution(_message.Message):
+    __slots__ = ("execution_id", "ordinal", "state")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    execution_id: str
+    ordinal: int
+    state: str
+    def __init__(self, execution_id: _Optional[str] = ..., ordinal: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
+
+class RefusedExecution(_message.Message):
+    __slots__ = ("id", "code", "message")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    code: str
+    message: str
+    def __init__(self, id: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...

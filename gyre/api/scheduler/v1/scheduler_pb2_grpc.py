@@ -45,6 +45,11 @@ class SchedulerServiceStub:
                 request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.StartTrainingRequest.SerializeToString,
                 response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.StartTrainingResponse.FromString,
                 _registered_method=True)
+        self.CommandExecutions = channel.unary_unary(
+                '/gyre.api.scheduler.v1.SchedulerService/CommandExecutions',
+                request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsResponse.FromString,
+                _registered_method=True)
         self.GetState = channel.unary_unary(
                 '/gyre.api.scheduler.v1.SchedulerService/GetState',
                 request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetStateRequest.SerializeToString,
@@ -71,6 +76,14 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CommandExecutions(self, request, context):
+        """Suspend, resume, void or release executions, or all of a group. Answers when the commands are on record; the gateway carries them out.
+        What cannot be commanded is refused one by one and keeps nothing else back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetState(self, request, context):
         """Present state: cells, waterlevel, bursts, queues.
         """
@@ -90,6 +103,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.StartTraining,
                     request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.StartTrainingRequest.FromString,
                     response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.StartTrainingResponse.SerializeToString,
+            ),
+            'CommandExecutions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommandExecutions,
+                    request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsResponse.SerializeToString,
             ),
             'GetState': grpc.unary_unary_rpc_method_handler(
                     servicer.GetState,
@@ -152,6 +170,33 @@ class SchedulerService:
             '/gyre.api.scheduler.v1.SchedulerService/StartTraining',
             gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.StartTrainingRequest.SerializeToString,
             gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.StartTrainingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommandExecutions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gyre.api.scheduler.v1.SchedulerService/CommandExecutions',
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsRequest.SerializeToString,
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsResponse.FromString,
             options,
             channel_credentials,
             insecure,
