@@ -1,0 +1,217 @@
+"""What is simulated: cluster, workload, training and the policy's knobs, read from TOML; impossible knobs are refused with what would be possible."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gyre.config import SchedulerConfig
+from gyre.errors import InvalidInput
+
+Positive = Annotated[float, Meta(gt=0.0)]
+NotNegative = Annotated[float, Meta(ge=0.0)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Speed(_Section):
+    """Decode speed of one execution under load x = running / (slots · nodes), relative to an empty node."""
+
+    family: Literal["hyperbolic", "knee"] = "hyperbolic"
+    """hyperbolic: 1/(1 + slowdown·x). knee: min(1, (knee/x)^power)."""
+    slowdown: NotNegative = 0.675
+    knee: Positive = 0.6
+    power: Share = 0.8
+
+    def at(self, load: float) -> float:
+        if self.family == "hyperbolic":
+            return 1.0 / (1.0 + self.slowdown * load)
+        return min(1.0, (self.knee / load) ** self.power) if load > 0 else 1.0
+
+
+class Cluster(_Section):
+    """Cells in order, and what it costs to change them. The number of cells is `scheduler.cells`."""
+
+    nodes_per_cell: Count = 4
+    cell_nodes: list[Count] = []
+    """Nodes of each cell where they differ (a fixed split is one training cell and one standalone cell); empty: all alike."""
+    slots_per_node: Positive = 10.0
+    """Executions a node serves at once; the rest queues."""
+    speed: Speed = Speed()
+    into_training_s: NotNegative = 8.52
+    into_rollout_s: NotNegative = 3.46
+    """Seconds a cell serves nobody while it changes its role (the paper's figures)."""
+    eviction_s: NotNegative = 30.0
+    """Work added to a running execution that is moved or paused: its prefix is computed again."""
+    publish_s: NotNegative = 0.0
+    """Seconds between a burst's last update and its publish."""
+    role_transfer: bool = True
+    """Whether running executions are moved when their cell leaves. False: it takes no new ones and must drain first."""
+    rebalance: bool = False
+    """Whether a cell that comes back takes running executions over from fuller ones, at `eviction_s` each."""
+    failure_every_h: NotNegative = 0.0
+    """Mean hours between failures of one cell; 0: none. What ran there starts again."""
+    repair_h: Positive = 0.5
+    slow_cell_share: Share = 0.0
+    slow_cell_factor: Positive = 1.0
+    """Straggling cells: this share of the cells (from the last on) decodes at `1/slow_cell_factor` of the speed."""
+
+
+class Workload(_Section):
+    """How much work executions are, in hours at full speed."""
+
+    kind: Literal["lognormal", "agent_runs"] = "lognormal"
+    """agent_runs: durations of public agents' runs (data/README.md), a task's runs resampled, scaled to `mean_h`."""
+    median_h: Positive = 1.0
+    sigma: NotNegative = 0.5
+    """Standard deviation of the logarithm."""
+    group_share: Share = 0.3
+    """r: share of the log-variance that is common to a group."""
+    mean_h: Positive = 1.0
+    """agent_runs: mean work to which the runs are scaled."""
+    agent: str = ""
+    """agent_runs: only this agent's; empty: each group has one agent's."""
+    tasks: Count = 1
+    """lognormal: distinct tasks, each with its own common factor, that come again and again. 1: every group is new, nothing can be learnt."""
+    wall_limit_h: Positive = 4.0
+    """Executions are cut here, from their start, and trained all the same (B4)."""
+    environment_share: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.0
+    """Share of an execution's time on an empty node that it waits for its environment, whatever the load."""
+    straggler_share: Share = 0.0
+    straggler_factor: Positive = 1.0
+    """This share of the executions takes `straggler_factor` times the work."""
+    work_growth: Positive = 1.0
+    training_growth: Positive = 1.0
+    """Drift: factors that work and training cost reach, geometrically, at `drift_steps`."""
+    drift_steps: Count = 60
+
+
+class Training(_Section):
+    """A step is `scheduler.groups_per_step` groups of `group_node_h` node-hours each."""
+
+    group_node_h: Positive = 6.0
+    unique_token_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """What tree packing leaves of the cost (B8)."""
+
+
+class Horizon(_Section):
+    """What is measured."""
+
+    first_steps: Count = 12
+    """Wall time to this update, from the start."""
+    warmup_steps: Annotated[int, Meta(ge=0)] = 12
+    """Left out of the steady state; rounded up to whole bursts."""
+    steady_steps: Annotated[int, Meta(ge=0)] = 60
+    """Rounded up to whole bursts; 0 measures the first steps only."""
+
+
+class Spec(_Section):
+    """One simulated run."""
+
+    name: str = ""
+    cluster: Cluster = Cluster()
+    workload: Workload = Workload()
+    training: Training = Training()
+    scheduler: SchedulerConfig = SchedulerConfig(cells=8, groups_per_step=4, steps_per_publish=4)
+    """The same section as in a run's configuration; `cell_capacity` follows from the cluster."""
+    horizon: Horizon = Horizon()
+
+    @property
+    def cell_nodes(self) -> list[int]:
+        """Nodes of each cell, in order."""
+        return self.cluster.cell_nodes or [self.cluster.nodes_per_cell] * self.scheduler.cells
+
+    @property
+    def nodes(self) -> int:
+        return sum(self.cell_nodes)
+
+    def capacity(self, nodes: int) -> int:
+        """Executions that a cell of so many nodes serves at once."""
+        return int(self.cluster.slots_per_node * nodes + 1e-9)
+
+    @property
+    def staleness_steps(self) -> float:
+        """φ + (μ − 1)/2, the law's mean (boundary dispatch)."""
+        return self.scheduler.extra_depth_steps + (self.scheduler.steps_per_publish - 1) / 2
+
+
+def load(path: Path) -> Spec:
+    """Read and check; raises InvalidInput that names the field and what would be possible."""
+    try:
+        return parse(msgspec.toml.decode(path.read_bytes()))
+    except FileNotFoundError as error:
+        raise InvalidInput(f"there is no specification at {path}") from error
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"{path}: {error}") from error
+
+
+def parse(tree: dict[str, Any]) -> Spec:
+    """A specification from a tree as TOML gives it."""
+    try:
+        spec = msgspec.convert(tree, Spec, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"specification: {error}") from error
+    check(spec)
+    return spec
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` laid over it, section by section."""
+    tree = dict(base)
+    for key, value in changes.items():
+        tree[key] = merged(tree.get(key, {}), value) if isinstance(value, dict) else value
+    return tree
+
+
+def changed(spec: Spec, **knobs: Any) -> Spec:
+    """The same with other knobs of the policy, checked."""
+    spec = msgspec.structs.replace(spec, scheduler=msgspec.structs.replace(spec.scheduler, **knobs))
+    check(spec)
+    return spec
+
+
+def check(spec: Spec) -> None:
+    """Raises InvalidInput for what no cluster could do."""
+    chosen = spec.scheduler
+    nodes = spec.cell_nodes
+    if len(nodes) != chosen.cells:
+        raise InvalidInput(
+            f"cluster.cell_nodes names {len(nodes)} cells, scheduler.cells {chosen.cells}: they must agree"
+        )
+    if chosen.extra_depth_steps < 0:
+        raise InvalidInput(f"scheduler.extra_depth_steps (φ) is {chosen.extra_depth_steps:g}: it must be 0 or more")
+    largest = max(spec.capacity(count) for count in nodes)
+    if largest < 1:
+        raise InvalidInput(
+            f"cluster.slots_per_node {spec.cluster.slots_per_node:g} leaves no cell a slot: at least {1 / max(nodes):g}"
+        )
+    if chosen.group_size > largest:
+        raise InvalidInput(
+            f"scheduler.group_size {chosen.group_size} is larger than any cell: at most {largest} executions fit into one"
+        )
+    for tier in chosen.tiers:
+        if tier.concurrency_max < chosen.group_size:
+            raise InvalidInput(
+                f"tier {tier.name}: concurrency_max {tier.concurrency_max} lets no group of {chosen.group_size} through: at least {chosen.group_size}"
+            )
+    _check_roles(spec)
+
+
+def _check_roles(spec: Spec) -> None:
+    chosen = spec.scheduler
+    training, standalone, cells = chosen.training_cells, chosen.standalone_cells, chosen.cells
+    if chosen.mode == "async":
+        if not 1 <= training < cells or training + standalone != cells:
+            raise InvalidInput(
+                f"async needs training_cells + standalone_cells = cells = {cells} with at least 1 of each, not {training} + {standalone}"
+            )
+        return
+    if training:
+        raise InvalidInput(f"training_cells is for async; in {chosen.mode} it must be 0, not {training}")
+    if standalone >= cells:
+        raise InvalidInput(f"standalone_cells {standalone} leaves no cell to train: at most {cells - 1} of {cells}")

@@ -1,0 +1,84 @@
+"""What holds in every simulated run."""
+
+import msgspec
+import pytest
+
+from services.scheduler.simulator import changed, simulate
+from services.scheduler.simulator.world import World
+from tests.unit.scheduler.simulator.specs import cluster, two_cells
+
+MODES = ["elastic", "async", "colocate"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_seed_gives_the_same_run(mode):
+    """A10"""
+    spec = cluster(mode)
+    assert simulate(spec, 3) == simulate(spec, 3) != simulate(spec, 4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("sigma", [0.0, 0.4, 1.3])
+@pytest.mark.parametrize(("burst", "depth"), [(1, 1.0), (3, 0.0), (2, 1.25)])
+def test_the_law_of_staleness_holds_whatever_the_durations(mode, sigma, burst, depth):
+    """A5: φ + (μ − 1)/2 to 0.02 steps. 240 steps, because what is carried over the window's ends counts as 1/window."""
+    spec = cluster(mode, workload={"sigma": sigma, "group_share": 0.5}, horizon={"steady_steps": 240})
+    result = simulate(changed(spec, steps_per_publish=burst, extra_depth_steps=depth), 1)
+    assert result.staleness_mean == pytest.approx(depth + (burst - 1) / 2, abs=0.02)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_work_done_is_the_work_of_the_executions_and_of_their_moves(mode):
+    """A10. Nothing is lost or done twice: decoded work = all work that was dispatched − what is left or was cut + 30 s for each move."""
+    world = World(cluster(mode), 1)
+    given, draw = [], world._source.group
+
+    def remembered(step):
+        task_type, work_s = draw(step)
+        given.append(work_s)
+        return task_type, work_s
+
+    world._source.group = remembered
+    before = sum(e.work_s for e in world.rollout.waiting) + sum(
+        e.finish - c.clock for c in world.cells for e in c.running()
+    )
+    world.until_step(20)
+    world.totals()
+    running = sum(execution.finish - cell.clock for cell in world.cells for execution in cell.running())
+    left = running + sum(execution.work_s for execution in world.rollout.waiting)
+    unsent = sum(execution.work_s for group in world.groups.values() for execution in group.executions)
+    spent = before + sum(map(sum, given)) - left - unsent - world.measures.work_cut_s + 30.0 * world.measures.evictions
+    assert sum(cell.work_done_s for cell in world.cells) == pytest.approx(spent, rel=1e-9)
+
+
+def test_equal_cells_do_equal_work():
+    """A10. Placement on the least loaded cell spreads work over equal standalone cells."""
+    split = {"cells": 4, "training_cells": 1, "standalone_cells": 3, "mode": "async"}
+    world = World(cluster("elastic", cluster={"speed": {"slowdown": 0.5}}, scheduler=split), 1)
+    world.until_step(240)
+    world.totals()
+    done = [cell.work_done_s for cell in world.cells[1:]]
+    assert world.cells[0].work_done_s == 0.0 and max(done) < 1.05 * min(done)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_run_is_faster_than_the_bound(mode):
+    result = simulate(cluster(mode), 2)
+    assert 0 < result.bound_step_h < result.step_h
+    assert 0 <= result.idle_share < 1 and result.idle_share <= result.unused_share
+
+
+def test_packing_the_training_shortens_it():
+    """B8. Training bound: .748 of the cost takes about .748 of the time."""
+    heavy = two_cells(training={"group_node_h": 4.0}, scheduler={"extra_depth_steps": 2.0})
+    packed = msgspec.structs.replace(heavy, training=msgspec.structs.replace(heavy.training, unique_token_share=0.748))
+    ratio = simulate(packed).first_steps_h / simulate(heavy).first_steps_h
+    assert ratio == pytest.approx(0.748, abs=0.02)
+
+
+def test_tokens_are_fresher_than_dispatch_where_weights_change_in_flight():
+    """A5. Executions that run over a publish sample part of their tokens with newer weights; with φ = 0 none does."""
+    deep = simulate(changed(cluster("async"), steps_per_publish=1, extra_depth_steps=2.0), 1)
+    flat = simulate(changed(cluster("async"), steps_per_publish=3, extra_depth_steps=0.0), 1)
+    assert deep.token_staleness_mean < deep.staleness_mean - 0.1
+    assert flat.token_staleness_mean == pytest.approx(flat.staleness_mean)
