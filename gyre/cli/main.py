@@ -25,6 +25,7 @@ COMMANDS = {
     "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
+    "executions": ("gyre.cli.executions", "Suspend, resume, void or release executions."),
     "config": ("gyre.cli.configuration", "Check and show configurations."),
 }
 """Name → (module that defines it under the same name, with _ for -, one line of help)."""

@@ -14,13 +14,13 @@ from typing import Any
 import click
 import grpc
 
+from gyre.cli.live import address, as_dict, connected
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.errors import InvalidInput, NotFound, Unavailable
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
 
 ANSWER_S = 120.0
-CONNECT_S = 2.0
 
 
 @click.command()
@@ -127,8 +127,8 @@ async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, 
     from gyre.api.ledger.v1 import ledger_pb2_grpc
     from gyre.rpc import open_channel
 
-    async with open_channel(_address(folder, "ledger"), read_key(folder.keys, "service")) as channel:
-        await _connected(channel)
+    async with open_channel(address(folder, "ledger"), read_key(folder.keys, "service")) as channel:
+        await connected(channel)
         ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
         try:
             match question:
@@ -183,28 +183,12 @@ async def _states(folder: RunFolder) -> dict[str, dict[str, Any] | None]:
 
 
 async def _state(folder: RunFolder, endpoint: str, stub: Any, request: Any) -> dict[str, Any] | None:
-    from google.protobuf.json_format import MessageToDict
-
     from gyre.rpc import open_channel
 
     try:
-        async with open_channel(_address(folder, endpoint), read_key(folder.keys, "service")) as channel:
-            await _connected(channel)
+        async with open_channel(address(folder, endpoint), read_key(folder.keys, "service")) as channel:
+            await connected(channel)
             reply = await stub(channel).GetState(request, timeout=5)
     except (grpc.aio.AioRpcError, Unavailable):
         return None
-    return MessageToDict(reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-
-
-def _address(folder: RunFolder, endpoint: str) -> str:
-    try:
-        return folder.endpoint(endpoint)
-    except NotFound as error:
-        raise Unavailable(str(error)) from error
-
-
-async def _connected(channel: grpc.aio.Channel) -> None:
-    try:
-        await asyncio.wait_for(channel.channel_ready(), CONNECT_S)
-    except TimeoutError:
-        raise Unavailable("nothing answers at the run's address: is it up?") from None
+    return as_dict(reply)

@@ -6,7 +6,7 @@ passed it. So a restarted scheduler has exactly the state that the first one had
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gyre.bus import Bus
@@ -67,15 +67,19 @@ class Feed:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    async def tell(self, facts: Sequence[Fact]) -> None:
+        """Publish in this order; returns when they are part of the state."""
+        last = 0
+        for fact in facts:
+            last = await self.bus.publish(fact)
+        await self.folded(last)
+
     async def publish(self, facts: list[Fact]) -> None:
         """Facts in their order and, when they are part of the state, the task messages of the groups that they dispatch.
 
         A group's fact comes before its tasks: a crash between the two leaves executions that were never offered, which `offer_again` makes good.
         """
-        last = 0
-        for fact in facts:
-            last = await self.bus.publish(fact)
-        await self.folded(last)
+        await self.tell(facts)
         sent = [self.state.groups.get(fact.group_id) for fact in facts if isinstance(fact, GroupDispatched)]
         await self._offer([message for group in sent if group is not None for message in tasks(self.state, group)])
 

@@ -10,8 +10,10 @@ from gyre.api.scheduler.v1 import scheduler_pb2_grpc
 from gyre.clock import Clock
 from gyre.errors import GyreError, InvalidInput, Overloaded
 from gyre.ids import group_id
-from gyre.records import GroupSubmitted, RunStarted, TaskSpec
+from gyre.records import ExecutionCommanded, GroupSubmitted, RunStarted, TaskSpec
+from gyre.records.execution import Command
 from gyre.rpc import abort_with
+from services.scheduler import commands
 from services.scheduler.bus import Feed
 from services.scheduler.core import State
 from services.scheduler.core.estimate import predicted_s
@@ -30,6 +32,8 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         self._clock = clock
         self._submitting = asyncio.Lock()
         """Group ids count submissions, so these happen one after another."""
+        self._commanding = asyncio.Lock()
+        """As ordinals count commands."""
 
     async def SubmitTasks(self, request: pb.SubmitTasksRequest, context: grpc.aio.ServicerContext):
         try:
@@ -47,13 +51,37 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
             state = self._feed.state
             if request.steps > state.steps_wanted:
                 fact = RunStarted(steps=request.steps, fingerprint=state.settings.fingerprint, at_s=self._clock.now_s())
-                await self._feed.folded(await self._feed.bus.publish(fact))
+                await self._feed.tell([fact])
             return pb.StartTrainingResponse()
+        except GyreError as error:
+            await abort_with(context, error)
+
+    async def CommandExecutions(self, request: pb.CommandExecutionsRequest, context: grpc.aio.ServicerContext):
+        try:
+            word = commands.checked(request)
+            return await asyncio.shield(asyncio.ensure_future(self._command(word, request)))
         except GyreError as error:
             await abort_with(context, error)
 
     async def GetState(self, request: pb.GetStateRequest, context: grpc.aio.ServicerContext):
         return describe(self._feed.state)
+
+    async def _command(self, word: Command, request: pb.CommandExecutionsRequest) -> pb.CommandExecutionsResponse:
+        """The reply, when every command is durable and part of the state."""
+        reply = pb.CommandExecutionsResponse()
+        async with self._commanding:
+            facts: dict[str, ExecutionCommanded] = {}
+            for name in dict.fromkeys(request.ids):
+                try:
+                    for found in commands.meant(self._feed.state, name):
+                        fact = commands.command(found, word, request.by, request.reason, self._clock.now_s())
+                        if facts.setdefault(found.execution_id, fact) is fact:
+                            state = str(found.execution.state)
+                            reply.commanded.add(execution_id=found.execution_id, ordinal=fact.ordinal, state=state)
+                except GyreError as error:
+                    reply.refused.add(id=name, code=error.code, message=str(error))
+            await self._feed.tell(list(facts.values()))
+        return reply
 
     async def _submit(self, tasks: list[TaskSpec]) -> list[str]:
         """Group ids of the tasks accepted, in order: all, or those before the first that found its tier full.
@@ -76,10 +104,7 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
                 accepted.append(task.task_id)
             if tasks and not accepted:
                 raise Overloaded("the queue is full; submit again later", RETRY_AFTER_S)
-            sequence = 0
-            for fact in facts.values():
-                sequence = await self._feed.bus.publish(fact)
-            await self._feed.folded(sequence)
+            await self._feed.tell(list(facts.values()))
             return [state.group_of_task[task] for task in accepted]
 
 

@@ -64,5 +64,5 @@ def test_constraints_resolve_for_a_newcomer():
 
 def test_every_subcommand_has_a_json_form():
     for name in COMMANDS:
-        arguments = [name, "check", "--help"] if name == "config" else [name, "--help"]
+        arguments = [name, *{"config": ["check"], "executions": ["void"]}.get(name, []), "--help"]
         assert "--json" in CliRunner().invoke(gyre, arguments).output

@@ -21,6 +21,8 @@ class Execution(msgspec.Struct, array_like=True):
     """Ordinal of the newest command given for it (C2)."""
     obeyed: int = 0
     """Ordinal of the newest command that was carried out."""
+    command: str = ""
+    """The newest command's word."""
 
 
 class Group(msgspec.Struct):

@@ -28,8 +28,8 @@ def _commanded(state: State, fact: r.ExecutionCommanded) -> None:
     """Only numbered here; the gateway carries it out, and what it did is told by facts of their own."""
     group = state.groups.get(fact.group_id)
     execution = group.executions.get(fact.execution_id) if group else None
-    if execution is not None:
-        execution.commanded = max(execution.commanded, fact.ordinal)
+    if execution is not None and fact.ordinal > execution.commanded:
+        execution.commanded, execution.command = fact.ordinal, fact.command
 
 
 def _suspended(state: State, fact: r.ExecutionSuspended) -> None:
@@ -64,6 +64,7 @@ def _ended(state: State, fact: r.ExecutionEnded) -> None:
         if estimate is None:
             estimate = state.estimates[fact.task_type] = Estimate()
         estimate.learn(fact.occupancy_s)
+        state.pace.lasted(fact.occupancy_s)
     close_if_over(state, group)
 
 
