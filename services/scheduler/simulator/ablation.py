@@ -43,6 +43,7 @@ def _row(row: Row, spec: Spec, results: list[Result], base: list[Result]) -> dic
 
     return {
         "row": row.row, "what": row.what, "paper": row.paper,
+        "paper_other": row.paper_other,
         "ours_12": round(statistics.fmean(first), 4), "ours_12_spread": _spread(first),
         "ours_steady": round(statistics.fmean(steady), 4), "ours_steady_spread": _spread(steady),
         "staleness_mean": mean("staleness_mean"), "staleness_max": max(result.staleness_max for result in results),

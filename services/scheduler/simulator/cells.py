@@ -35,7 +35,7 @@ class Group:
     """A dispatched task."""
 
     __slots__ = (
-        "cost_s", "executions", "group_id", "lasted_s", "least_s", "left", "ready_at_s", "samples", "sent_at_s", "task_type",
+        "cost_s", "executions", "group_id", "is_cut", "lasted_s", "least_s", "left", "ready_at_s", "samples", "sent_at_s", "task_type",
         "token_version", "version", "waited_s",
     )  # fmt: skip
 
@@ -44,6 +44,8 @@ class Group:
         self.version = 0
         """v_d"""
         self.executions: list[Execution] = []
+        self.is_cut = False
+        """The wall limit has ended one of its executions."""
         self.left = 0
         """Executions that have not ended."""
         self.sent_at_s = self.ready_at_s = 0.0
@@ -64,7 +66,7 @@ class Cell:
 
     __slots__ = (
         "_heap", "at_s", "busy_s", "clock", "event", "index", "is_dirty", "is_lost", "is_open", "is_serving", "is_training", "name",
-        "nodes", "num", "pace", "served_s", "slots", "target", "used", "work_done_s",
+        "nodes", "num", "pace", "served_s", "slots", "used", "work_done_s",
     )  # fmt: skip
 
     def __init__(self, index: int, name: str, nodes: int, slots: int, pace: list[float]) -> None:
@@ -83,7 +85,6 @@ class Cell:
         """Takes new executions; a draining cell serves and is not open."""
         self.is_training = False
         self.is_lost = False
-        self.target = "rollout"
         self.busy_s = 0.0
         """Node-seconds with an execution to decode (a node is busy with one)."""
         self.served_s = 0.0

@@ -27,6 +27,9 @@ class Result(msgspec.Struct, kw_only=True):
     token_staleness_mean: float = 0.0
     """The same measured from the mean published version while the execution ran: weights are updated in flight."""
     timed_out_share: float = 0.0
+    """Executions that the wall limit cut."""
+    queries_cut_share: float = 0.0
+    """Groups with at least one such execution."""
     idle_share: float = 0.0
     """Node-seconds neither decoding nor training; a node decodes as soon as one execution runs on it."""
     unused_share: float = 0.0
@@ -149,6 +152,7 @@ def of_groups(taken: list[tuple[int, Group]]) -> dict[str, Any]:
         "token_staleness_mean": sum(tokens) / len(tokens),
         "execution_h": sum(lasted_s for lasted_s, _ in pairs) / len(pairs) / HOUR_S,
         "query_h": sum(max(group.lasted_s) for _, group in taken) / len(taken) / HOUR_S,
+        "queries_cut_share": sum(group.is_cut for _, group in taken) / len(taken),
         "groups": len(taken),
     }
 

@@ -27,13 +27,15 @@ class Roles:
         self._cluster, self._cells, self._rollout, self._training = cluster, cells, rollout, training
         self._events, self._measures = events, measures
         self._by_name = {cell.name: cell for cell in cells}
+        self._asked: dict[str, r.RoleChanged] = {}
+        """Cell → the last change requested of it."""
         self._draining: list[tuple[Cell, r.RoleChanged]] = []
 
     def request(self, asked: r.RoleChanged) -> None:
         cell = self._by_name[asked.cell]
+        self._asked[asked.cell] = asked
         if cell.is_lost:
             return
-        cell.target = asked.target
         if asked.change == 0:  # comes up in its first role
             self._done((cell, asked))
             return
@@ -70,7 +72,7 @@ class Roles:
 
     def _done(self, what: tuple[Cell, r.RoleChanged], event: int = 0) -> None:
         cell, asked = what
-        if cell.is_lost:
+        if cell.is_lost or asked is not self._asked[cell.name]:
             return
         phases = r.CELL_PHASES[asked.target]
         for phase in phases[phases.index("drained" if asked.target == "training" else "released") + 1 :]:
@@ -116,9 +118,11 @@ class Roles:
         self._events.at(now_s + self._cluster.repair_h * HOUR_S, self._repaired, (cell, rng))
 
     def _repaired(self, what: tuple[Cell, random.Random], event: int) -> None:
+        """It comes up in the role that it was asked for last, as a cell's processes do."""
         cell, rng = what
         cell.is_lost = False
         self.facts.append(
             r.CellReported(cell=cell.name, capacity=cell.slots, at_s=self._events.now_s, reason="repaired")
         )
+        self._done((cell, self._asked[cell.name]))
         self._fail_later(cell, rng)

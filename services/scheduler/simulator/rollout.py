@@ -118,6 +118,7 @@ class Rollout:
             self._take(execution, execution.cell)
         else:
             self.waiting.remove(execution)
+        execution.group.is_cut = True
         self._measures.work_cut_s += execution.work_s
         self._end(execution, "timed_out")
 

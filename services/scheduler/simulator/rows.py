@@ -26,6 +26,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     mode: str
     paper: float | None = None
     """Wall time of the first 12 steps relative to E0."""
+    paper_other: float | None = None
+    """The same where the paper can be read in two ways."""
     streaming: bool = True
     steps_per_publish: int | str = 1
     cell_nodes: list[int | str] = []
