@@ -12,6 +12,7 @@ from gyre.cli.dryrun.processes import ENVIRONMENT
 from gyre.cli.options import apply_override
 from gyre.cli.training.summary import staleness_law
 from gyre.config import Config
+from gyre.config.cells import serving
 from gyre.config.load import parse
 from gyre.config.sections import VariantConfig
 from gyre.errors import ConfigError
@@ -21,8 +22,6 @@ CALL_TOKENS = 16
 TURN_TOKENS = 96
 """More than an emulated turn takes of the context: its call, and the environment's words."""
 DEVICE = "emulated"
-SLOTS_SPARE = 2
-"""Environment slots over what can be outstanding, where the configuration names no environment."""
 
 _replace = msgspec.structs.replace
 
@@ -98,10 +97,8 @@ def emulated(config: Config, model: Path) -> Config:
     scale = given.time_scale
     calls = given.calls or calls_of(config)
     context = CALL_TOKENS + TURN_TOKENS * (calls + 1)
-    outstanding = (scheduler.extra_depth_steps + scheduler.steps_per_publish) * scheduler.groups_per_step
-    slots = sum(e.slots * e.processes for e in config.environments) or int(
-        SLOTS_SPARE * (outstanding + 1) * scheduler.group_size
-    )
+    # Where no environment says how many it runs, as many as the cells hold: what waits for a slot then has not begun.
+    slots = sum(e.slots * e.processes for e in config.environments) or config.rollout.slots * len(serving(scheduler))
     tiers = [_replace(tier, predicted_s_max=tier.predicted_s_max / scale) for tier in scheduler.tiers]
     return _replace(
         config,

@@ -61,4 +61,4 @@ async def predicted_h(config: Config, folder: Path) -> float:
                 await process.wait()
     if process.returncode != 0:
         raise Unavailable(f"the simulator ended with exit code {process.returncode}: {last_words(log)} (log: {log})")
-    return json.loads(output)["first_steps_h"]
+    return json.loads(output)["mean"]["first_steps_h"]
