@@ -61,6 +61,8 @@ class Fleet(msgspec.Struct):
     """Cells that never were asked into a role."""
     serving: list[int] = []
     """Positions of the elastic cells that serve, in order."""
+    trainers: int = 0
+    """Cells in training, their role change done."""
     training: list[int] = []
     """Positions of the elastic cells whose target is training, in order."""
     switch_s: dict[str, list[float]] = {}
@@ -130,7 +132,7 @@ class Fleet(msgspec.Struct):
 
     def _count_anew(self) -> None:
         self.names = list(self.cells)
-        self.capacity = self.standalone_capacity = self.rollout_capacity = 0
+        self.capacity = self.standalone_capacity = self.rollout_capacity = self.trainers = 0
         self.moving, self.unasked, self.serving, self.training = {}, {}, [], []
         for position, (name, cell) in enumerate(self.cells.items()):
             cell.position = position
@@ -140,6 +142,7 @@ class Fleet(msgspec.Struct):
         """Add (1) or take away (−1) what this cell counts for."""
         _member(self.unasked, name, sign, cell.change < 0)
         _member(self.moving, name, sign, not cell.is_settled and not cell.is_lost)
+        self.trainers += sign * (cell.target == "training" and cell.is_settled and not cell.is_lost)
         if cell.kind != "training":
             self.rollout_capacity += sign * cell.capacity
         if cell.is_serving:

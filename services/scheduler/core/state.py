@@ -7,6 +7,7 @@ import msgspec
 from services.scheduler.core.estimate import Estimate
 from services.scheduler.core.fleet import Cell, Fleet
 from services.scheduler.core.groups import Group
+from services.scheduler.core.pace import Pace
 from services.scheduler.core.queue import Queue
 from services.scheduler.core.settings import Knobs, Settings
 
@@ -26,8 +27,12 @@ class State(msgspec.Struct):
     group_of_task: dict[str, str] = {}
     estimates: dict[str, Estimate] = {}
     """Task type → how long its executions last."""
+    pace: Pace = msgspec.field(default_factory=Pace)
+    """How fast training goes."""
 
+    dispatched_groups: int = 0
     dispatched: int = 0
+    """Executions."""
     finished: int = 0
     outstanding_groups: int = 0
     """Train groups dispatched and neither trained nor dropped."""
@@ -76,6 +81,10 @@ class State(msgspec.Struct):
     """Train groups dispatched since the last boundary."""
     releases: int = 0
     """Elastic cells asked into training in this burst."""
+    entered_step: int = -1
+    """Steps done when the core was last asked into training."""
+    was_in_vain: bool = False
+    """It was asked back before it had done one."""
     core_stays: bool = False
     """Decided at the last boundary by the return rule."""
     groups_per_step: float = 0.0

@@ -1,7 +1,8 @@
 """A cluster in a few heaps: virtual time, random durations, real scheduler core.
 
 It runs what the core dispatches, moves the cells that the core moves, trains like the other services (a batch takes ready groups until it has enough,
-a step takes a while, μ steps are published), and holds the core to its promises at every decision.
+a step takes a while, a burst's steps are published), and holds the core to its promises at every decision. Where no cell serves, what runs waits;
+where the core leaves in the middle of a step, the step waits for it.
 """
 
 import heapq
@@ -59,7 +60,12 @@ class World:
         self._left: dict[str, int] = {}
         self._versions: dict[str, int] = {}
         self._ready: list[str] = []
+        self._frozen: list[tuple[r.TaskDispatched, float]] = []
+        """Executions that would have ended while no cell served."""
+        self._quiet_at = -1
         self._step_open = False
+        self._paused: Callable[[], None] | None = None
+        """The update of a step whose core has left."""
         self._updating = False
         self._batch: list[str] = []
         self._wanted = 0
@@ -83,13 +89,21 @@ class World:
 
     def run(self, events_max: int = 2_000_000) -> "World":
         self.settle()
-        while self._events and events_max:
+        while events_max and (self._events or self._is_waiting()):
             self.now_s, _, act = heapq.heappop(self._events)
             act()
             self.settle()
             events_max -= 1
         assert events_max, "the world does not come to rest"
         return self
+
+    def _is_waiting(self) -> bool:
+        """Nothing happens any more and something is left to do: the clock goes on a little, as the service's does."""
+        facts_before, self._quiet_at = self._quiet_at, len(self.log)
+        if facts_before == len(self.log):
+            return False
+        self.later(60.0, lambda: None)
+        return True
 
     def say(self, fact: Any) -> None:
         apply(self.state, fact)
@@ -119,6 +133,10 @@ class World:
     # What the other services do
 
     def _start_executions(self) -> None:
+        if self._frozen and self.state.capacity > 0:
+            frozen, self._frozen = self._frozen, []
+            for task, lasted_s in frozen:
+                self._end(task, lasted_s)
         while self._waiting and self._running < self.state.capacity:
             task = self._waiting.popleft()
             self._running += 1
@@ -128,6 +146,9 @@ class World:
             self.later(lasts_s, lambda task=task, lasts_s=lasts_s: self._end(task, lasts_s))
 
     def _end(self, task: r.TaskDispatched, lasted_s: float) -> None:
+        if self.state.capacity == 0:
+            self._frozen.append((task, lasted_s))
+            return
         self._running -= 1
         purpose = task.task.purpose
         self.say(facts.ended(task.execution_id, lasted_s=lasted_s, purpose=purpose))
@@ -160,15 +181,22 @@ class World:
         core = next(iter(self.state.cells.values()))
         can_train = core.target == "training" and core.is_settled and self.state.steps_done < self.steps
         # After a publish a core that is about to go back does not open the next step.
-        if self._updating or not can_train:
+        if not can_train:
+            return
+        if self._paused is not None:
+            paused, self._paused = self._paused, None
+            paused()
+        if self._updating:
             return
         if not self._step_open:
             is_new = core.kind == "training" or core.burst >= self.state.burst
             if not self.state.is_burst_open or not (is_new or self.state.core_stays):
                 return
+            self._wanted = self.batch_groups(self.rng, self.state.steps_done)
+            if not self.settings.streaming and self._wanted > len(self._ready) < self.state.outstanding_groups:
+                return
             self._step_open = True
             self._batch = []
-            self._wanted = self.batch_groups(self.rng, self.state.steps_done)
         while self._ready and len(self._batch) < self._wanted:
             self._take()
         nothing_left = not self._ready and self.state.outstanding_groups == len(self._batch)
@@ -191,10 +219,14 @@ class World:
         samples = self._samples(self._batch)
         self.say(facts.closed(step, list(self._batch), samples, cause, len(self._batch), self._wanted))
         self._updating = True
-        cells = sum(cell.target == "training" and cell.is_settled for cell in self.state.cells.values())
-        self.later(self.train_s * max(1, len(self._batch)) / cells, lambda: self._update(step, samples))
+        took_s = self.train_s * max(1, len(self._batch)) / self.state.fleet.trainers
+        self.later(took_s, lambda: self._update(step, samples))
 
     def _update(self, step: int, samples: list[str]) -> None:
+        core = self.state.fleet.core
+        if core.target != "training" or not core.is_settled:
+            self._paused = lambda: self._update(step, samples)
+            return
         self._updating = self._step_open = False
         self.say(facts.updated(step, samples, self.now_s))
         version = step + 1
@@ -209,19 +241,31 @@ class World:
 
     def _watch(self, decisions: list[Any]) -> None:
         requests = [d for d in decisions if isinstance(d, r.RoleChanged) and d.change > 0]
+        if not requests:
+            return
+        cells = self.state.cells
+        assert all(cell.is_settled or cell.is_lost for cell in cells.values()), (
+            "a move was requested while another was under way"
+        )
+        assert {cells[request.cell].kind for request in requests} == {"elastic"}, "a cell was moved that has one role"
+        training = [name for name, cell in cells.items() if cell.target == "training" and cell.kind == "elastic"]
+        if self.settings.mode in ("colocate", "hybrid_switch"):
+            assert len({request.target for request in requests}) == 1, "the pool was torn apart"
+            names = {request.cell for request in requests}
+            self.trainers.append([name for name in cells if name in names] if requests[0].target == "training" else [])
+            return
         assert len(requests) <= 1, "two cells moved at once"
-        for request in requests:
-            cells = self.state.cells
-            assert all(cell.is_settled for cell in cells.values()), "a move was requested while another was under way"
-            training = [name for name, cell in cells.items() if cell.target == "training"]
-            if request.target == "training":
-                # The real waterlevel, counted by the world itself.
-                unfinished = len(self._waiting) + self._running
-                assert unfinished == self.state.waterlevel
-                assert unfinished <= self.state.capacity - self.settings.cell_capacity
-                self.releases.append((request.cell, unfinished, self.state.capacity))
-                training.append(request.cell)
-            else:
-                training.remove(request.cell)
+        request = requests[0]
+        if request.target == "training":
+            # The real waterlevel, counted by the world itself.
+            unfinished = len(self._waiting) + self._running
+            assert unfinished == self.state.waterlevel
+            left = self.state.capacity - cells[request.cell].capacity
+            assert unfinished <= self.state.knobs.release_share * left
+            self.releases.append((request.cell, unfinished, self.state.capacity))
+            training.append(request.cell)
+        else:
+            training.remove(request.cell)
+        if not any(cell.is_lost for cell in cells.values()):
             assert training == list(cells)[: len(training)], "trainers are no prefix of the cell order"
-            self.trainers.append(training)
+        self.trainers.append(training)

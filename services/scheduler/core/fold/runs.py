@@ -56,12 +56,18 @@ def _plan_chosen(state: State, fact: r.PlanChosen) -> None:
 def _role_changed(state: State, fact: r.RoleChanged) -> None:
     cell = state.cells.get(fact.cell)
     before = cell.change if cell else -1
-    if state.fleet.role_changed(fact) and fact.change > before and fact.target == "training" and cell.kind == "elastic":
-        state.releases += 1
+    if state.fleet.role_changed(fact) and fact.change > max(before, 0) and cell.kind == "elastic":
+        state.releases += fact.target == "training"
+        if cell.position == 0 and fact.target == "training":
+            state.entered_step = state.steps_done
+        elif cell.position == 0:
+            state.was_in_vain = state.entered_step == state.steps_done
+    state.pace.to(fact.at_s, state.fleet.trainers)
 
 
 def _cell_reported(state: State, fact: r.CellReported) -> None:
     state.fleet.reported(fact)
+    state.pace.to(fact.at_s, state.fleet.trainers)
 
 
 def _alarm_raised(state: State, fact: r.AlarmRaised) -> None:
@@ -90,6 +96,7 @@ def _group_dispatched(state: State, fact: r.GroupDispatched) -> None:
     group.executions = {execution: Execution() for execution in fact.execution_ids}
     group.num_active = len(group.executions)
     state.groups[group.group_id] = group
+    state.dispatched_groups += 1
     state.dispatched += group.num_active
     bump(state.active_by_tier, group.tier, group.num_active)
     bump(state.executions_by_state, ExecutionState.QUEUED, group.num_active)

@@ -11,9 +11,12 @@ _S = ExecutionState
 
 def _batch_extended(state: State, fact: r.BatchExtended) -> None:
     state.begun_step = max(state.begun_step, fact.step)
+    took = False
     for group, execution in of_samples(state, fact.sample_ids):
         if execution.state not in (_S.CLAIMED, *FINAL):
-            move(state, group, execution, _S.CLAIMED)
+            took |= move(state, group, execution, _S.CLAIMED)
+    if took:
+        state.pace.taken(fact.at_s)
 
 
 def _batch_closed(state: State, fact: r.BatchClosed) -> None:
@@ -28,6 +31,8 @@ def _batch_closed(state: State, fact: r.BatchClosed) -> None:
 
 def _step_updated(state: State, fact: r.StepUpdated) -> None:
     """Trained: what gave a gradient, and what the batch counted in its divisor (a sample with zero advantage has no gradient)."""
+    if fact.version > state.steps_done:
+        state.pace.updated(fact.at_s)
     state.steps_done = max(state.steps_done, fact.version)
     batch = state.batches.pop(fact.step, [])
     for group, execution in of_samples(state, dict.fromkeys([*fact.sample_ids, *batch])):

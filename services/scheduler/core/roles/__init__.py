@@ -3,13 +3,15 @@
 | mode | rule | moves |
 |---|---|---|
 | elastic, elastic_plus one way | waterlevel | one cell at a time into training as work ends; back at the publish |
+| elastic_plus, two way | two_way | one at a time, also back inside a burst |
 | async | fixed | none |
-| colocate | colocate | all elastic cells at once |
+| colocate | colocate | all elastic cells at once, for a step at least |
+| hybrid_switch | hybrid | all elastic cells at once, lent to rollout while that pays |
 """
 
 from types import ModuleType
 
-from services.scheduler.core.roles import colocate, fixed, waterlevel
+from services.scheduler.core.roles import colocate, fixed, hybrid, two_way, waterlevel
 from services.scheduler.core.settings import Knobs
 from services.scheduler.core.state import State
 
@@ -21,6 +23,7 @@ _RULES: dict[str, ModuleType] = {
     "elastic_plus": waterlevel,
     "async": fixed,
     "colocate": colocate,
+    "hybrid_switch": hybrid,
 }
 
 
@@ -37,4 +40,6 @@ def core_stays(state: State, need: int) -> bool:
 
 
 def _rule(state: State, knobs: Knobs) -> ModuleType:
+    if state.settings.mode == "elastic_plus" and knobs.is_two_way:
+        return two_way
     return _RULES[state.settings.mode]

@@ -1,5 +1,6 @@
 """elastic (A3, A4): release by the waterlevel, return at the boundary. One move at a time; trainers are a prefix of the cell order."""
 
+from services.scheduler.core import dispatch
 from services.scheduler.core.roles import work
 from services.scheduler.core.state import State
 
@@ -52,9 +53,11 @@ def next_in(state: State) -> int | None:
 
 def _core_has_work(state: State) -> bool:
     if not state.settings.streaming:
-        return work.batch_is_ready(state, state.need) or work.is_dry(state)
+        return work.batch_is_ready(state, dispatch.groups_due(state)) or work.is_dry(state)
     return state.outstanding_groups > 0 or work.is_dry(state)
 
 
 def _satellite_has_work(state: State) -> bool:
-    return work.last_batch_is_open(state) and (state.settings.streaming or work.batch_is_ready(state, state.need))
+    return work.last_batch_is_open(state) and (
+        state.settings.streaming or work.batch_is_ready(state, dispatch.groups_due(state))
+    )

@@ -9,11 +9,11 @@ from services.scheduler.core.state import State
 def batch_is_ready(state: State, need: int) -> bool:
     """Whether a step could be trained to its end without waiting: B̂ groups (less what its batch has already), or all that can still come.
 
-    `need`: groups about to be dispatched; they come too late for a batch that takes all there is.
+    `need`: groups about to be dispatched, as far as any wait: a batch that takes all there is would wait for them too.
     """
     if state.is_in_step and state.closed_step >= state.steps_done:
         return True
-    still_to_come = state.untaken_groups + need
+    still_to_come = state.untaken_groups + min(need, len(state.queue.groups))
     taken = state.outstanding_groups - state.untaken_groups
     if state.is_in_step and still_to_come == 0:
         return True
@@ -23,7 +23,7 @@ def batch_is_ready(state: State, need: int) -> bool:
 
 def burst_has_sent(state: State) -> bool:
     """Steps are left and the boundary has sent what it could: all, or all there was."""
-    return state.is_burst_open and (state.need == 0 or not state.queue.groups)
+    return state.is_burst_open and (dispatch.groups_due(state) == 0 or not state.queue.groups)
 
 
 def is_dry(state: State) -> bool:
