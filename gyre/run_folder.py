@@ -4,7 +4,7 @@ config.toml        resolved configuration           keys/          NATS and gRPC
 endpoints.json     name → host:port                 nats/          JetStream's files
 logs/<process>.log                                  blobs/         payloads too large for the bus
 weights/           published versions               checkpoints/   trainer state
-reduce/            meeting points of gradient groups
+reduce/            meeting points of gradient groups   snapshots/     the scheduler's state, now and then
 ledger.db          books, evidence, traces          model/         the policy before reinforcement learning
 """
 
@@ -30,6 +30,7 @@ class RunFolder:
         self.blobs = self.root / "blobs"
         self.weights = self.root / "weights"
         self.checkpoints = self.root / "checkpoints"
+        self.snapshots = self.root / "snapshots"
         self.reduce = self.root / "reduce"
         self.model = self.root / "model"
         self.database = self.root / "ledger.db"

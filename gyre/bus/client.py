@@ -187,6 +187,18 @@ class Bus:
                 newest = max(newest, found.seq or 0)
         return newest
 
+    async def facts_stream(self) -> tuple[str, int]:
+        """When the stream of facts was created, which names it, and its last sequence. Waits through an absent server."""
+        while True:
+            try:
+                info = await self.js.stream_info(streams.FACTS)
+                return str(info.created), info.state.last_seq
+            except nats.errors.Error as error:
+                if self.client.is_closed:
+                    raise Unavailable(f"{streams.FACTS} cannot be looked at: {error}") from error
+                log.warning("%s cannot be looked at (%r); trying again", streams.FACTS, error)
+                await asyncio.sleep(RECONNECT_WAIT_S)
+
     async def newest(self, kind: type, key: str) -> Fact | None:
         """The newest fact of this type under one key of its subject; None where there is none."""
         try:

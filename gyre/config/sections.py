@@ -110,6 +110,8 @@ class SchedulerConfig(_Section):
     """A group that waited this long raises an alarm."""
     tenant_weights: dict[str, Annotated[float, Meta(gt=0.0)]] = {}
     """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named."""
+    snapshot_facts: Positive = 20_000
+    """Facts folded between two snapshots of the scheduler's state: what a restart has to fold again at most. Fewer: more time spent on encoding."""
 
 
 class RolloutConfig(_Section):

@@ -2,7 +2,8 @@
 
 facts ──▶ Feed.follow ──▶ State ──▶ decide (after facts, and every TICK_S) ──▶ publish ──▶ facts
                             │
-                            └──▶ WaterlevelChanged, the newest at most every WATERLEVEL_EVERY_S
+                            ├──▶ WaterlevelChanged, the newest at most every WATERLEVEL_EVERY_S
+                            └──▶ a snapshot every scheduler.snapshot_facts facts and at the end
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from gyre.telemetry import emit_span
 from services.scheduler.bus import Feed
 from services.scheduler.core import Settings, State, decide
 from services.scheduler.rpc import Scheduler
+from services.scheduler.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +26,18 @@ TICK_S = 0.5
 """Aging and alarms need no fact to come due."""
 WATERLEVEL_EVERY_S = 0.05
 """Twenty points a second draw any curve; in between only the newest value counts."""
+SNAPSHOT_LOOK_S = 0.5
+SNAPSHOT_EVERY_S = 300.0
+"""A quiet run is snapshot this often, so that a restart hours later does not begin where it was busy last."""
 
 
 async def run(context: Context) -> None:
     """Dispatches tasks and moves cells between rollout and training."""
     bus = await context.bus("scheduler")
-    state = State(Settings.of(context.config, context.fingerprint))
-    feed = Feed(bus, state, trace)
+    stream, last_sequence = await bus.facts_stream()
+    snapshots = Snapshots(context.folder.snapshots, stream)
+    state, sequence = snapshots.newest(Settings.of(context.config, context.fingerprint), last_sequence)
+    feed = Feed(bus, state, trace, sequence)
     server = context.rpc_server("scheduler")
     server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock),
                "gyre.api.scheduler.v1.SchedulerService")  # fmt: skip
@@ -38,12 +45,18 @@ async def run(context: Context) -> None:
     async def work() -> None:
         await feed.catch_up()
         offered = await feed.offer_again()
-        log.info("at fact %d: %d groups queued, %d tasks offered again", feed.sequence, len(state.queue), offered)
+        log.info("at fact %d, from a snapshot at %d: %d groups queued, %d tasks offered again",
+                 feed.sequence, sequence, len(state.queue), offered)  # fmt: skip
         await server.start()
-        await asyncio.gather(decide_for_ever(feed, context.clock), tell_waterlevel(feed, context.clock))
+        await asyncio.gather(
+            decide_for_ever(feed, context.clock), tell_waterlevel(feed, context.clock),
+            keep_snapshots(feed, snapshots, context.config.scheduler.snapshot_facts, context.clock),
+        )  # fmt: skip
 
     try:
         await until_stopped(context, feed.follow(), work())
+        if feed.sequence > sequence:
+            save(feed, snapshots)
     finally:
         await server.stop()
         await bus.close()
@@ -57,6 +70,30 @@ async def decide_for_ever(feed: Feed, clock: Clock) -> None:
             await feed.publish(decisions)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(feed.changed.wait(), TICK_S)
+
+
+async def keep_snapshots(feed: Feed, snapshots: Snapshots, every_facts: int, clock: Clock) -> None:
+    """Encoding happens between two facts, writing beside them."""
+    saved, saved_s = feed.sequence, clock.monotonic_s()
+    while True:
+        await asyncio.sleep(SNAPSHOT_LOOK_S)
+        new = feed.sequence - saved
+        if new >= every_facts or (new and clock.monotonic_s() - saved_s >= SNAPSHOT_EVERY_S):
+            saved, saved_s = feed.sequence, clock.monotonic_s()
+            await asyncio.to_thread(write, snapshots, snapshots.save(feed.state, saved), saved)
+
+
+def save(feed: Feed, snapshots: Snapshots) -> None:
+    """At a clean end."""
+    write(snapshots, snapshots.save(feed.state, feed.sequence), feed.sequence)
+
+
+def write(snapshots: Snapshots, data: bytes, sequence: int) -> None:
+    """A full disk costs a longer restart and nothing else."""
+    try:
+        snapshots.write(data, sequence)
+    except OSError as error:
+        log.warning("no snapshot at fact %d: %s", sequence, error)
 
 
 async def tell_waterlevel(feed: Feed, clock: Clock) -> None:

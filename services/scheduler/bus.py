@@ -25,11 +25,12 @@ PUBLISHES_AT_ONCE = 64
 class Feed:
     """Folds the facts of a run into a state, and tells who waits how far it has come."""
 
-    def __init__(self, bus: Bus, state: State, on_fact: Callable[[State, Any], None]) -> None:
-        """`on_fact(state, fact)` is called before each fact that is folded live, that is after the catching up."""
+    def __init__(self, bus: Bus, state: State, on_fact: Callable[[State, Any], None], sequence: int = 0) -> None:
+        """`state` holds the facts up to `sequence`; `on_fact(state, fact)` is called before each fact that is folded live, that is after the
+        catching up."""
         self.bus = bus
         self.state = state
-        self.sequence = 0
+        self.sequence = sequence
         self.changed = asyncio.Event()
         """Set at each fact; whoever acts on it clears it."""
         self._on_fact = on_fact
@@ -38,7 +39,7 @@ class Feed:
 
     async def follow(self) -> None:
         """Fold for ever."""
-        async for fact, delivery in self.bus.follow(FOLDED):
+        async for fact, delivery in self.bus.follow(FOLDED, self.sequence):
             if delivery.sequence > self._live_after:
                 self._on_fact(self.state, fact)
             self._fold(fact, delivery.sequence)
