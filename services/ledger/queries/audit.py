@@ -164,8 +164,8 @@ _CHECKS: tuple[Callable[[sa.Connection, str, Config], Criterion], ...] = (
     _no_gradient,
     _by_rows(
         "balance_turns", broken.TURNS,
-        lambda n: f"{number(n['turns'])} turns in the endings = {n['records']} call records of ended attempts "
-                  f"(+ {n['open_records']} of attempts that have no ending)",
+        lambda n: f"{number(n['turns'])} turns in the endings = {n['records']} answered call records of ended attempts "
+                  f"(+ {n['cut_records']} cut off, {n['open_records']} of attempts that have no ending)",
         broken.TURN_SUMS,
     ),
     _balance_samples,

@@ -106,15 +106,19 @@ NO_GRADIENT = "SELECT step, no_gradient, micros FROM batches WHERE run = :run OR
 NO_GRADIENT_ALARMS = "SELECT count(*) AS alarms FROM alarms WHERE run = :run AND kind = 'no_gradient'"
 
 TURNS = """
-SELECT a.sample_id, a.turns, a.calls, count(c.call_id) AS records
+SELECT a.sample_id, a.turns, a.calls, count(c.call_id) AS records,
+       sum(CASE WHEN c.finish_reason <> 'cancelled' THEN 1 ELSE 0 END) AS answered
 FROM attempts a LEFT JOIN calls c ON c.run = a.run AND c.sample_id = a.sample_id
 WHERE a.run = :run AND a.ended_at_s IS NOT NULL
-GROUP BY a.sample_id, a.turns, a.calls HAVING a.turns <> count(c.call_id) OR a.calls <> count(c.call_id)
+GROUP BY a.sample_id, a.turns, a.calls
+HAVING a.turns <> sum(CASE WHEN c.finish_reason <> 'cancelled' THEN 1 ELSE 0 END) OR a.calls <> count(c.call_id)
 """
+"""A call that was cut off, by the wall clock as a rule, is on record and is no turn."""
 
 TURN_SUMS = """
 SELECT (SELECT sum(turns) FROM attempts WHERE run = :run AND ended_at_s IS NOT NULL) AS turns,
-       count(a.sample_id) AS records, count(*) - count(a.sample_id) AS open_records
+       count(CASE WHEN c.finish_reason <> 'cancelled' THEN a.sample_id END) AS records,
+       count(CASE WHEN c.finish_reason = 'cancelled' THEN a.sample_id END) AS cut_records, count(*) - count(a.sample_id) AS open_records
 FROM calls c LEFT JOIN attempts a ON a.run = c.run AND a.sample_id = c.sample_id AND a.ended_at_s IS NOT NULL
 WHERE c.run = :run
 """

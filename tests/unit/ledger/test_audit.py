@@ -91,6 +91,14 @@ def test_exactly_the_broken_promise_fails(books_of, what):
     assert all("broken" in found[name].figure or name == "no_gradient_alarm" for name in expected)
 
 
+def test_a_call_that_the_wall_clock_cut_off_is_on_record_and_no_turn(books_of):
+    """C6: an ending counts it among its calls and not among its turns."""
+    cut = changed([call(0, 0, 7)], r.CallRecorded, lambda x: True, finish_reason="cancelled")
+    facts = changed(history(), r.ExecutionEnded, lambda x: x.execution_id == "g000000-e0", calls=3)
+    assert judged(books_of([*facts, *cut]))["balance_turns"].passed
+    assert not judged(books_of([*history(), *cut]))["balance_turns"].passed
+
+
 def test_an_alarm_makes_no_gradient_batches_watched(books_of):
     """C10"""
     alarm = r.AlarmRaised(kind="no_gradient", message="2 in a row", service="trajproc", at_s=50.0)
