@@ -1,6 +1,7 @@
 """Role changes as the cluster carries them out: moves or a drain, then the cost, then the last phase; and cells that fail."""
 
 import random
+from collections.abc import Callable
 
 from gyre import records as r
 from services.scheduler.simulator.cells import Cell
@@ -24,6 +25,8 @@ class Roles:
         measures: Measures,
     ) -> None:
         self.facts: list = []
+        self.came_back: Callable[[], None] = lambda: None
+        """Told when a cell serves again."""
         self._cluster, self._cells, self._rollout, self._training = cluster, cells, rollout, training
         self._events, self._measures = events, measures
         self._by_name = {cell.name: cell for cell in cells}
@@ -83,6 +86,7 @@ class Roles:
             self._count_trainers()
             return
         self._rollout.open(cell)
+        self.came_back()
         if self._cluster.rebalance and asked.change > 0:
             self._rollout.place()
             self._rollout.rebalance(cell)

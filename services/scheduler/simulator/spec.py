@@ -65,8 +65,11 @@ class Cluster(_Section):
 class Workload(_Section):
     """How much work executions are, in hours at full speed."""
 
-    kind: Literal["lognormal", "agent_runs"] = "lognormal"
-    """agent_runs: durations of public agents' runs (data/README.md), a task's runs resampled, scaled to `mean_h`."""
+    kind: Literal["lognormal", "agent_runs", "history"] = "lognormal"
+    """agent_runs: durations of public agents' runs (data/README.md), a task's runs resampled, scaled to `mean_h`. history: whole groups of
+    `history_h`, resampled."""
+    history_h: list[list[Positive]] = []
+    """history: the work of each member of each group seen so far; a member that the wall limit cut counts as what it had done."""
     median_h: Positive = 1.0
     sigma: NotNegative = 0.5
     """Standard deviation of the logarithm."""
@@ -178,6 +181,8 @@ def changed(spec: Spec, **knobs: Any) -> Spec:
 def check(spec: Spec) -> None:
     """Raises InvalidInput for what no cluster could do."""
     chosen = spec.scheduler
+    if spec.workload.kind == "history" and not all(spec.workload.history_h or [[]]):
+        raise InvalidInput("workload.history_h must hold at least one group, and no empty one")
     nodes = spec.cell_nodes
     if len(nodes) != chosen.cells:
         raise InvalidInput(

@@ -2,12 +2,14 @@
 
 import statistics
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from gyre.errors import InvalidInput
 from services.scheduler.simulator.rows import Calibration, Row, spec_of
+from services.scheduler.simulator.run import simulate
 from services.scheduler.simulator.spec import Spec
 from services.scheduler.simulator.sweep import progress, run_all
 
@@ -20,6 +22,8 @@ FIRST_SEED = 501
 """Neither those of the fit nor those of the table."""
 SPLIT_NODES = 2
 """Grid of splits, nodes."""
+RELEASE_SHARES = (0.55, 0.7, 0.85, 1.0)
+"""ρ, which only elastic_plus is free to choose."""
 
 
 def best(table: list[Row], chosen: Calibration, steady_steps: int) -> dict[str, dict[str, Any]]:
@@ -70,10 +74,10 @@ def _candidates(row: Row, chosen: Calibration) -> list[Spec]:
     specs = []
     for burst in range(1, int(2 * chosen.staleness_steps) + 2):
         for cells in _layouts(row, chosen):
-            try:
-                specs.append(spec_of(msgspec.structs.replace(row, **cells), chosen, steps_per_publish=burst))
-            except InvalidInput:  # a cell too small for a group
-                continue
+            for share in RELEASE_SHARES if row.mode == "elastic_plus" else (1.0,):
+                knobs = {"steps_per_publish": burst, "release_share": share}
+                with suppress(InvalidInput):  # a cell too small for a group
+                    specs.append(spec_of(msgspec.structs.replace(row, **cells), chosen, **knobs))
     return specs
 
 
@@ -93,10 +97,17 @@ def with_steps(spec: Spec, steady_steps: int) -> Spec:
     return msgspec.structs.replace(spec, horizon=msgspec.structs.replace(spec.horizon, steady_steps=steady_steps))
 
 
+def simulate_steady(spec: Spec, steady_steps: int) -> float:
+    """Hours of a step, mean over the finalists' seeds."""
+    seeds = range(FIRST_SEED + 1, FIRST_SEED + 1 + FINAL_SEEDS)
+    return statistics.fmean(simulate(with_steps(spec, steady_steps), seed).step_h for seed in seeds)
+
+
 def knobs_of(spec: Spec) -> dict[str, Any]:
     chosen = spec.scheduler
     return {
         "steps_per_publish": chosen.steps_per_publish,
         "extra_depth_steps": chosen.extra_depth_steps,
+        "release_share": chosen.release_share,
         "cell_nodes": spec.cell_nodes,
     }

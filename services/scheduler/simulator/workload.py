@@ -22,7 +22,7 @@ class Source:
         self._load = spec.workload
         self._size = spec.scheduler.group_size
         self._rng = random.Random(f"workload {seed}")
-        draws = {"lognormal": _Lognormal, "agent_runs": _AgentRuns}[self._load.kind]
+        draws = {"lognormal": _Lognormal, "agent_runs": _AgentRuns, "history": _History}[self._load.kind]
         self._draws = draws(self._load, random.Random(f"tasks {seed}"))
 
     def group(self, step: int) -> tuple[str, list[float]]:
@@ -75,6 +75,17 @@ class _AgentRuns:
     def group(self, rng: random.Random, size: int) -> tuple[str, list[float]]:
         task, durations = rng.choice(self._runs)
         return task, [duration * self._scale for duration in rng.choices(durations, k=size)]
+
+
+class _History:
+    """Whole groups, so that what their members share stays shared; members are resampled only where a group is of another size."""
+
+    def __init__(self, load: Workload, rng: random.Random) -> None:
+        self._groups = [[hours * HOUR_S for hours in group] for group in load.history_h]
+
+    def group(self, rng: random.Random, size: int) -> tuple[str, list[float]]:
+        group = rng.choice(self._groups)
+        return "any", group if len(group) == size else rng.choices(group, k=size)
 
 
 @cache

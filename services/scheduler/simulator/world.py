@@ -7,6 +7,7 @@
 The policy sees what it sees in production, fact by fact, and nothing else; in particular no duration before an execution has ended.
 """
 
+import math
 import random
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from gyre.errors import InvariantBroken
 from gyre.ids import execution_id, group_id
 from services.scheduler.core import Settings, State, apply, decide
 from services.scheduler.core.estimate import predicted_s
+from services.scheduler.core.roles.two_way import HYSTERESIS
 from services.scheduler.simulator import cells as cells_
 from services.scheduler.simulator.cells import Execution, Group
 from services.scheduler.simulator.clock import Events
@@ -32,6 +34,13 @@ ENDLESS_STEPS = 1_000_000
 """Steps that the policy is told to make: the run is looked at in its middle and has no end of its own."""
 ROUNDS_MAX = 1_000
 """Decisions that may follow from each other at one instant; more would be a policy that contradicts itself."""
+
+TIMED_MODES = frozenset({"elastic_plus", "colocate", "hybrid_switch"})
+"""Modes with rules that wait for a time to pass: the service asks them every second, here they are asked when something can have changed."""
+INSTANT_S = 1e-3
+"""Just after."""
+TICK_S = 15.0
+"""While trainers have nothing to do, which the rules are patient with, they are asked this often."""
 
 Planner = Callable[[State, float], r.PlanChosen | None]
 """Asked at every boundary, with the state and the time; its plan is in force from the next one."""
@@ -54,6 +63,8 @@ class World:
         )
         self.training.may_open = self._core_is_there
         self.roles = Roles(cluster, self.cells, self.rollout, self.training, self.events, self.measures)
+        if chosen.mode == "elastic_plus":
+            self.roles.came_back = self._rested
         self.state = State(settings=settings_of(spec, self.cells))
         self.groups: dict[str, Group] = {}
         """Submitted and not yet sent."""
@@ -69,6 +80,9 @@ class World:
         ]
         self._slowest = min(cell.pace[-1] for cell in self.cells)
         self._silent_since_s: float | None = 0.0
+        self._is_timed = chosen.mode in TIMED_MODES
+        self._is_ticking = False
+        self._worked_off_s = 0.0
         self._begin(seed)
 
     def until_step(self, step: int) -> None:
@@ -131,8 +145,35 @@ class World:
             raise InvariantBroken(f"decisions do not settle at {now_s:.3f} s: the last are {decisions}")
         rollout.settle()
         self._watch_silence(now_s)
+        if self._is_timed:
+            self._wake_later(now_s)
         if self.measures.trace is not None:
             self.measures.levels(now_s, state.waterlevel, state.capacity)
+
+    def _wake_later(self, now_s: float) -> None:
+        """Ask again when the policy takes the open batch to be worked off, and while trainers wait after that."""
+        pace, fleet = self.state.pace, self.state.fleet
+        if not fleet.training:
+            return
+        if pace.trainers and 0.0 < pace.left_s < math.inf:
+            at_s = pace.at_s + pace.left_s / pace.trainers + INSTANT_S
+            if at_s > now_s:
+                if at_s != self._worked_off_s:
+                    self._worked_off_s = at_s
+                    self.events.at(at_s, self._tick)
+                return
+        if not self._is_ticking:
+            self._is_ticking = True
+            self.events.at(now_s + TICK_S, self._tick)
+
+    def _tick(self, _: None, event: int) -> None:
+        """Nothing has happened but time; deciding follows every event."""
+        self._is_ticking = False
+
+    def _rested(self) -> None:
+        """A cell is back: ask again when it has rested."""
+        wait_s = HYSTERESIS * self.state.fleet.switch_cost_s() + INSTANT_S
+        self.events.at(self.events.now_s + wait_s, self._tick)
 
     def _fold(self) -> bool:
         """Tell the policy what has happened; False when there was nothing."""

@@ -36,6 +36,8 @@ def cluster(mode: str, **changes: Any) -> Spec:
             "cluster": {"cell_nodes": [2, 6]},
             "scheduler": {"cells": 2, "training_cells": 1, "standalone_cells": 1},
         },
+        "hybrid_switch": {"cluster": {"cell_nodes": [4, 4]}, "scheduler": {"cells": 2, "standalone_cells": 1}},
+        "elastic_plus": {"cluster": {"rebalance": True}},
         "colocate": {"cluster": {"cell_nodes": [6, 2]}, "scheduler": {"cells": 2, "standalone_cells": 1}},
     }
     tree = {

@@ -7,7 +7,7 @@ from services.scheduler.simulator import changed, simulate
 from services.scheduler.simulator.world import World
 from tests.unit.scheduler.simulator.specs import cluster, two_cells
 
-MODES = ["elastic", "async", "colocate"]
+MODES = ["elastic", "elastic_plus", "async", "colocate", "hybrid_switch"]
 
 
 @pytest.mark.parametrize("mode", MODES)
