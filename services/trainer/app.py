@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gyre.config import Config
+from gyre.config import Config, cells
 from gyre.errors import ConfigError
 from gyre.ids import cell_id
 from gyre.run_folder import RunFolder
@@ -18,8 +18,11 @@ CORE = 0
 
 async def run(context: Context) -> None:
     """Until told to stop. Raises ConfigError for a cell or model that the configuration does not have."""
-    if not 0 <= context.cell < context.config.scheduler.cells:
-        raise ConfigError(f"cell {context.cell}: scheduler.cells is {context.config.scheduler.cells}")
+    scheduler = context.config.scheduler
+    if not cells.trains(scheduler, context.cell):
+        raise ConfigError(
+            f"cell {context.cell} has no trainer: scheduler.cells is {scheduler.cells}, the last {scheduler.standalone_cells} never train"
+        )
     directory = model_directory(context.folder, context.config)
     policy = Policy(directory)
     compute = Compute(cell_id(context.cell), policy, context.config.trainer, context.clock)

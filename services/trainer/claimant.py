@@ -36,19 +36,29 @@ class Claimant:
         self._report = report
         self.may_claim = asyncio.Event()
         """Set while a step is in hand and its weights are loaded."""
+        self._at_work = asyncio.Lock()
 
     async def run(self) -> None:
         """For ever. Cancelling it between two awaits leaves only claims, which the owner of `claims` hands back."""
         while True:
             await self.may_claim.wait()
-            micro = await self._claims.take()
-            if micro is None:
-                continue
-            verdict = await self._ask(micro)
-            if verdict is Verdict.COMPUTE:
-                seen, compute_s = await self._compute.micro_step(micro)
-                await self._report(micro.micro_id, seen, compute_s)
-            elif verdict is Verdict.PASS:
-                await self._claims.hand_back(micro.micro_id, self._pass_s)
-            else:
-                await self._claims.discard(micro.micro_id)
+            async with self._at_work:
+                micro = await self._claims.take()
+                if micro is not None:
+                    await self._settle(micro)
+
+    async def rest(self) -> None:
+        """Claim nothing more; returns when what is in hand is computed and reported, or given back."""
+        self.may_claim.clear()
+        async with self._at_work:
+            pass
+
+    async def _settle(self, micro: MicroStep) -> None:
+        verdict = await self._ask(micro)
+        if verdict is Verdict.COMPUTE:
+            seen, compute_s = await self._compute.micro_step(micro)
+            await self._report(micro.micro_id, seen, compute_s)
+        elif verdict is Verdict.PASS:
+            await self._claims.hand_back(micro.micro_id, self._pass_s)
+        else:
+            await self._claims.discard(micro.micro_id)

@@ -14,7 +14,7 @@ from gyre.records import MicroStep
 from gyre.telemetry import emit_span
 from services.trainer.gradient import SampleSeen, accumulate
 from services.trainer.model import Policy
-from services.trainer.optimizer import flat_gradient
+from services.trainer.optimizer import flat_gradient, set_gradient
 from services.trainer.reduce import Reducer
 
 
@@ -60,6 +60,18 @@ class Compute:
         return await self.run(
             lambda: self._reducer.sum(flat_gradient(self.policy.parameters), rank, world_size, store_path)
         )
+
+    async def take_over(self, store_path: Path, begin: Callable[[], None]) -> None:
+        """Add the gradient of a cell that leaves to this one's accumulators. `begin` is called (in the loop) when this end is at the meeting
+        point, so that the other does not wait there for a micro-step to end. Raises Unavailable; the accumulators are then as before."""
+        loop = asyncio.get_running_loop()
+
+        def add() -> None:
+            loop.call_soon_threadsafe(begin)
+            parameters = self.policy.parameters
+            set_gradient(parameters, self._reducer.sum(flat_gradient(parameters), 0, 2, store_path))
+
+        await self.run(add)
 
     async def forget_gradient(self) -> None:
         """Free the accumulators, after whatever is being computed."""

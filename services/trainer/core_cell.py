@@ -12,13 +12,14 @@ import logging
 
 from gyre.bus import BlobStore, Bus
 from gyre.bus.work import micros
-from gyre.records import BatchClosed, BatchExtended, RoleChanged, StepOpened, WeightsPublished
+from gyre.config import cells
+from gyre.records import BatchClosed, BatchExtended, BurstOpened, StepOpened, WeightsPublished
 from gyre.service import Context, until_stopped
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
-from services.trainer.core import step as s
+from services.trainer.core import events as e
 from services.trainer.core.facts import FOLLOWED, Facts, Turn, batch_of
-from services.trainer.core.plan import burst_of, is_published
+from services.trainer.core.state import Phase
 from services.trainer.learner import Learner
 from services.trainer.publish import publish_file
 from services.trainer.roles import RoleSpeaker, follow
@@ -28,11 +29,9 @@ from services.trainer.step_shell import StepShell
 log = logging.getLogger(__name__)
 
 TICK_S = 0.05
-BOUNDARY_QUIET_S = 0.25
-"""After a publish the scheduler may ask the core back, after the satellites. When no role change is under way and none was asked for in
-this time, the core stays and opens the next burst."""
-BOUNDARY_WAIT_S_MAX = 10.0
-"""It opens then in any case: a step that turns out to be opened too early is set aside without loss."""
+BOUNDARY_S_MAX = 10.0
+"""A core that a burst's first word does not keep waits this long to be asked back, then begins all the same: a step that was opened too early
+only waits."""
 
 
 class CoreCell:
@@ -44,15 +43,13 @@ class CoreCell:
         self._bus = bus
         self._learner = learner
         self._compute = compute
-        self._steps_per_publish = context.config.scheduler.steps_per_publish
-        self._facts = Facts(cell=compute.cell)
+        self._facts = Facts(compute.cell, not cells.serves(context.config.scheduler, context.cell))
         self._roles = RoleSpeaker(bus, compute.cell, context.clock)
         self._claims = Claims(micros(bus, trainer.claim_s), BlobStore(context.folder.blobs), trainer.claim_s)
         self._shell = StepShell(context, bus, compute, learner, self._claims, self._facts)
         self._training = False
-        self._published_at_s: float | None = None
-        """When this process ended a burst and stayed in training; None when the next step may be opened at once."""
-        self._role_at_s = 0.0
+        self._boundary_at_s = 0.0
+        """When this process heard of the newest burst."""
 
     async def run(self) -> None:
         caught_up = asyncio.Event()
@@ -67,18 +64,18 @@ class CoreCell:
         try:
             await until_stopped(self._context, following, self._shell.run(), self._live(), self._claims.keep_alive())
         finally:
-            await self._shell.stop_claiming()
+            await self._shell.drop()
             await server.stop(grace_s=0.2)
 
     def _on_fact(self, fact) -> None:
         self._facts.apply(fact)
         match fact:
             case BatchExtended():
-                self._shell.post(s.Extended(fact.step, tuple(fact.micro_ids)))
+                self._shell.post(e.Extended(fact.step, tuple(fact.micro_ids)))
             case BatchClosed():
-                self._shell.post(s.Closed(fact.step, batch_of(fact)))
-            case RoleChanged():
-                self._role_at_s = self._context.clock.monotonic_s()
+                self._shell.post(e.Closed(fact.step, batch_of(fact)))
+            case BurstOpened():
+                self._boundary_at_s = self._context.clock.monotonic_s()
 
     async def _repeat_lost_facts(self) -> None:
         """A crash between checkpoint and fact leaves a step done and not told."""
@@ -89,7 +86,7 @@ class CoreCell:
     async def _live(self) -> None:
         while True:
             await self._follow_role()
-            if self._shell.phase is s.Phase.IDLE:
+            if self._shell.phase is Phase.IDLE:
                 await self._publish_if_due()
                 if self._may_open():
                     await self._open()
@@ -97,71 +94,58 @@ class CoreCell:
 
     async def _follow_role(self) -> None:
         turn, role = self._facts.turn, self._facts.role
-        if turn is Turn.RELEASE and self._may_release() and self._roles.is_new(role):
-            start_s = self._context.clock.monotonic_s()
-            await self._shell.set_aside()
-            await self._compute.run(self._learner.set_aside)
-            self._training = False
-            await self._roles.say(role, "released", self._context.clock.monotonic_s() - start_s)
+        start_s = self._context.clock.monotonic_s()
+        if turn is Turn.RELEASE and self._roles.is_new(role):
+            if await self._stand_aside():
+                await self._roles.say(role, "released", self._context.clock.monotonic_s() - start_s)
         elif turn is Turn.LOAD and self._roles.is_new(role):
-            start_s = self._context.clock.monotonic_s()
             await self._take_up()
             await self._roles.say(role, "training", self._context.clock.monotonic_s() - start_s)
         elif turn is Turn.TRAIN and not self._training and self._roles.is_new(role):
-            await self._take_up()  # restarted in the middle of a burst
+            await self._take_up()  # restarted while it trained
 
     async def _take_up(self) -> None:
         await self._compute.run(self._learner.take_up)
-        self._shell.start_claiming()
-        self._training, self._published_at_s = True, None
+        await self._shell.resume()
+        self._training = True
 
-    @property
-    def _is_mid_burst(self) -> bool:
-        """Steps of this burst are done and not published; they are finished first, whatever is asked."""
-        return self._learner.version % self._steps_per_publish != 0 and self._learner.version < self._facts.steps
-
-    def _may_release(self) -> bool:
+    async def _stand_aside(self) -> bool:
+        """Leave training between two steps or in the middle of one, which then goes on when the core trains again. False: a reduction or
+        an update is under way, or a publish is due; they come first."""
         if not self._training:
             return True
-        if self._shell.phase is s.Phase.IDLE:
-            return not self._is_mid_burst and not self._is_publish_due()
-        return self._shell.phase in (s.Phase.OPEN, s.Phase.SEALED) and not self._is_mid_burst
+        await self._shell.park()
+        is_between = self._shell.phase is Phase.IDLE and not self._facts.is_publish_due(self._learner.version)
+        if not self._shell.is_parked and not is_between:
+            return False
+        await self._shell.rest()
+        await self._compute.run(self._learner.set_aside)
+        self._training = False
+        return True
 
     def _may_open(self) -> bool:
-        if not self._training or self._learner.version >= self._facts.steps:
+        """It trains, is not asked back, and the burst of the next step is open on record and wants it: after a publish it waits for that word."""
+        burst = self._facts.burst(self._learner.version)
+        if burst is None or not self._training or self._facts.turn is Turn.RELEASE:
             return False
-        if self._facts.turn is Turn.RELEASE and not self._is_mid_burst:
-            return False
-        if self._published_at_s is None or self._is_mid_burst:
-            return True
-        now_s = self._context.clock.monotonic_s()
-        quiet_s = now_s - max(self._published_at_s, self._role_at_s)
-        is_quiet = quiet_s >= BOUNDARY_QUIET_S and not self._facts.is_moving
-        return is_quiet or now_s - self._published_at_s > BOUNDARY_WAIT_S_MAX
+        waited_s = self._context.clock.monotonic_s() - self._boundary_at_s
+        return self._facts.is_wanted_in(burst) or waited_s > BOUNDARY_S_MAX
 
     async def _open(self) -> None:
         step = self._learner.version
         if step not in self._facts.opened:
             now_s = self._context.clock.now_s()
-            await self._bus.publish(StepOpened(step=step, burst=burst_of(step, self._steps_per_publish), at_s=now_s))
+            await self._bus.publish(StepOpened(step=step, burst=self._facts.burst_number(step), at_s=now_s))
             self._facts.opened[step] = now_s
         self._facts.forget_before(step)
         await self._shell.open(step)
 
-    def _is_publish_due(self) -> bool:
-        version = self._learner.version
-        return version not in self._facts.published and is_published(
-            version, self._steps_per_publish, self._facts.steps
-        )
-
     async def _publish_if_due(self) -> None:
-        """A burst ends with its publish; the satellites are told to leave."""
-        if not self._is_publish_due():
+        """A burst ends with its publish. Satellites stay for the next one until they are asked back."""
+        if not self._facts.is_publish_due(self._learner.version):
             return
         folder, now_s = self._context.folder.weights, self._context.clock.now_s()
         fact: WeightsPublished = await self._compute.run(publish_file, self._learner.checkpoint, folder, now_s)
         await self._bus.publish(fact)
         self._facts.published.add(fact.version)
-        self._published_at_s = self._context.clock.monotonic_s()
-        await self._shell.dissolve()
         log.info("published version %d", fact.version)

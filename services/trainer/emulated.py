@@ -6,6 +6,7 @@ replaced, by the time it would take.
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,9 @@ class EmulatedCompute(Compute):
 
     async def sum_gradients(self, rank: int, world_size: int, store_path: Path) -> torch.Tensor:
         return torch.ones(1)
+
+    async def take_over(self, store_path: Path, begin: Callable[[], None]) -> None:
+        begin()
 
     async def forget_gradient(self) -> None:
         """There is none."""

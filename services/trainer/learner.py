@@ -11,7 +11,6 @@ from gyre.records import StepUpdated, decode_fact, encode
 from gyre.run_folder import RunFolder
 from services.trainer import checkpoint
 from services.trainer.core.events import Batch
-from services.trainer.core.plan import burst_of
 from services.trainer.losses.metrics import Sums
 from services.trainer.model import Policy
 from services.trainer.optimizer import Optimizer
@@ -55,7 +54,7 @@ class Learner:
 
     def update(
         self, gradient_P: torch.Tensor | None, batch: Batch, micro_cells: dict[str, str], by_sample: dict[str, Sums],
-        timed: dict[str, float], opened_at_s: float,
+        timed: dict[str, float], opened_at_s: float, burst: int = 0,
     ) -> StepUpdated:  # fmt: skip
         """One step: from the summed, undivided gradient to a whole checkpoint of version + 1, and the fact to be told of it.
 
@@ -74,7 +73,6 @@ class Learner:
 
         def fields() -> dict:
             timed["checkpoint_s"] = self._clock.monotonic_s() - updated_s
-            burst = burst_of(step, self._config.scheduler.steps_per_publish)
             told.append(
                 step_updated(step, burst, batch, micro_cells, by_sample, timed, opened_at_s, self._clock.now_s())
             )
@@ -92,11 +90,10 @@ class Learner:
         return made
 
     def set_aside(self) -> None:
-        """Free what rollout wants: gradient buffers always, weights and running averages where they lie on a device of their own.
+        """Free what rollout wants: weights, running averages, and the gradient of a step that waits, where they lie on a device of their own.
 
         On the CPU both roles share one memory, so there is nothing to move and a role change costs next to nothing.
         """
-        self._optimizer.zero()
         if self._config.trainer.device != "cpu":
             self._policy.move("cpu")
             self._optimizer.move("cpu")

@@ -17,6 +17,13 @@ def flat_gradient(parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     return torch.cat(parts)
 
 
+def set_gradient(parameters: Sequence[torch.nn.Parameter], flat_P: torch.Tensor) -> None:
+    """The reverse of `flat_gradient`: the accumulators hold `flat_P` from now on."""
+    parts = flat_P.split([p.numel() for p in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter).to(parameter.device, parameter.dtype)
+
+
 class Optimizer:
     """The core's own: satellites have none."""
 
@@ -39,9 +46,7 @@ class Optimizer:
         if not torch.isfinite(norm):
             raise InvariantBroken(f"step {step}: the gradient is not finite")
         gradient_P *= (self._config.grad_norm_max / (norm + 1e-6)).clamp(max=1.0)
-        parts = gradient_P.split([p.numel() for p in self._parameters])
-        for parameter, part in zip(self._parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter).to(parameter.device)
+        set_gradient(self._parameters, gradient_P)
         given = self._config
         lr = learning_rate(step, given.lr, given.lr_warmup_steps, self._steps, given.lr_final_share)
         for group in self._adamw.param_groups:

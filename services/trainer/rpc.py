@@ -15,15 +15,16 @@ from gyre.api.trainer.v1 import core_pb2 as pb
 from gyre.api.trainer.v1 import core_pb2_grpc
 from gyre.errors import InvalidInput
 from gyre.rpc import RpcServer, abort_with
+from services.trainer.core import events as e
 from services.trainer.core import step as s
 from services.trainer.gradient import SampleSeen
 
 log = logging.getLogger(__name__)
 
 VERDICTS = {
-    s.Verdict.COMPUTE: pb.Verdict.ANSWER_COMPUTE,
-    s.Verdict.PASS: pb.Verdict.ANSWER_PASS,
-    s.Verdict.DISCARD: pb.Verdict.ANSWER_DISCARD,
+    e.Verdict.COMPUTE: pb.Verdict.ANSWER_COMPUTE,
+    e.Verdict.PASS: pb.Verdict.ANSWER_PASS,
+    e.Verdict.DISCARD: pb.Verdict.ANSWER_DISCARD,
 }
 ANSWERS = {answer: verdict for verdict, answer in VERDICTS.items()}
 
@@ -35,7 +36,7 @@ class CoreService(core_pb2_grpc.CoreServiceServicer):
     """`post` takes events in order; `seen` is told of a gradient before its Computed is posted."""
 
     def __init__(
-        self, post: Callable[[s.Event], None], seen: Seen, state: Callable[[], s.StepState], core: str, silence_s: float
+        self, post: Callable[[e.Event], None], seen: Seen, state: Callable[[], s.StepState], core: str, silence_s: float
     ) -> None:
         self._post = post
         self._seen = seen
@@ -62,7 +63,7 @@ class CoreService(core_pb2_grpc.CoreServiceServicer):
         self.cut(cell)
         outbox: asyncio.Queue[pb.TrainResponse | None] = asyncio.Queue()
         self._outboxes[cell] = outbox
-        self._post(s.Join(cell))
+        self._post(e.Join(cell))
         reader = asyncio.create_task(self._read(cell, requests, outbox))
         try:
             while (message := await outbox.get()) is not None:
@@ -72,7 +73,7 @@ class CoreService(core_pb2_grpc.CoreServiceServicer):
             # A satellite that has joined anew on another stream is not gone.
             if self._outboxes.get(cell, outbox) is outbox:
                 self._outboxes.pop(cell, None)
-                self._post(s.Leave(cell))
+                self._post(e.Leave(cell))
 
     async def _read(self, cell: str, requests: Any, outbox: asyncio.Queue) -> None:
         """Until the stream ends, breaks, or falls silent."""
@@ -88,11 +89,13 @@ class CoreService(core_pb2_grpc.CoreServiceServicer):
     def _take(self, cell: str, message: pb.TrainRequest) -> None:
         match message.WhichOneof("body"):
             case "claimed":
-                self._post(s.Claim(cell, message.claimed.micro_id, message.claimed.step))
+                self._post(e.Claim(cell, message.claimed.micro_id, message.claimed.step))
             case "computed":
                 body = message.computed
                 self._seen(cell, body.micro_id, seen_of(body), body.compute_s)
-                self._post(s.Computed(cell, body.micro_id))
+                self._post(e.Computed(cell, body.micro_id))
+            case "leaving":
+                self._post(e.Depart(cell))
             case "reduced":
                 # The core's own end decides: where it has the whole sum, every part was given.
                 if not message.reduced.ok:

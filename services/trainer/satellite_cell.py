@@ -5,6 +5,7 @@ import logging
 
 from gyre.bus import BlobStore, Bus
 from gyre.bus.work import micros
+from gyre.config import cells
 from gyre.records import RoleChanged
 from gyre.service import Context, until_stopped
 from services.trainer.claims import Claims
@@ -29,7 +30,7 @@ class SatelliteCell:
         self._bus = bus
         self._compute = compute
         self._device = trainer.device
-        self._facts = Facts(cell=compute.cell)
+        self._facts = Facts(compute.cell, not cells.serves(context.config.scheduler, context.cell))
         self._roles = RoleSpeaker(bus, compute.cell, context.clock)
         self._claims = Claims(micros(bus, trainer.claim_s), BlobStore(context.folder.blobs), trainer.claim_s)
         self._session = Session(context, compute, self._claims)
@@ -78,7 +79,7 @@ class SatelliteCell:
     async def _leave(self) -> None:
         joined, self._joined = self._joined, None
         if joined is not None:
-            await self._session.until_divisible()
+            await self._session.leave()
             joined.cancel()
             await asyncio.wait([joined])
 

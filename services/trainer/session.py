@@ -3,7 +3,8 @@
     Step     load the snapshot, begin to claim         Reduce   give the gradient to the sum
     Verdict  compute, hand back, or discard            Commit   acknowledge, forget the gradient
 
-When it ends, whatever the reason, the gradient is dropped and the claims go back to the queue.
+A cell that is asked back says Leaving: the core takes its gradient over by a Reduce of the two, and answers Release. When the stream ends, whatever
+the reason, the gradient is dropped and the claims go back to the queue.
 """
 
 import asyncio
@@ -31,8 +32,9 @@ from services.trainer.rpc import ANSWERS, computed_message
 
 log = logging.getLogger(__name__)
 
-INDIVISIBLE_S_MAX = 30.0
-"""How long a satellite that is asked to leave waits between Reduce and Commit; after it, it leaves as if it had died."""
+LEAVE_S_MAX = 30.0
+"""How long a satellite that is asked back waits for Release (a micro-step ends, the core takes its gradient over, an update is made); after it,
+it leaves as if it had died: what it had computed is computed again."""
 
 
 class Session:
@@ -47,11 +49,14 @@ class Session:
         self._verdicts: dict[str, asyncio.Future[Verdict]] = {}
         self._computed: list[str] = []
         self._claimant = Claimant(claims, compute, self._claim_s, self._ask, self._report)
-        self._divisible = asyncio.Event()
-        self._divisible.set()
+        self._is_leaving = False
+        self._over = asyncio.Event()
+        self._over.set()
 
     async def run(self) -> None:
         """Join, take part, leave. Returns when the core says Release, dies or cuts the stream; raises for this cell's own defects."""
+        self._is_leaving = False
+        self._over.clear()
         self._outgoing = asyncio.Queue()
         self._outgoing.put_nowait(pb.TrainRequest(join=pb.Join(cell=self._compute.cell)))
         channel = open_channel(self._context.folder.endpoint("trainer-0"), self._context.service_key)
@@ -69,11 +74,15 @@ class Session:
             await asyncio.wait({claiming, beating, hearing})
             await self._drop()
             await channel.close()
+            self._over.set()
 
-    async def until_divisible(self) -> None:
-        """Wait out a reduction under way."""
+    async def leave(self) -> None:
+        """Ask to go, and wait until nothing of this cell is needed any more (LEAVE_S_MAX at most)."""
+        self._is_leaving = True
+        self._claimant.may_claim.clear()
+        self._outgoing.put_nowait(pb.TrainRequest(leaving=pb.Leaving()))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._divisible.wait(), INDIVISIBLE_S_MAX)
+            await asyncio.wait_for(self._over.wait(), LEAVE_S_MAX)
 
     async def _hear(self, stub: core_pb2_grpc.CoreServiceStub) -> None:
         try:
@@ -96,24 +105,23 @@ class Session:
             self._outgoing.put_nowait(pb.TrainRequest(alive=pb.Alive()))
 
     async def _act(self, message: pb.TrainResponse) -> bool:
-        """False: the burst is over."""
+        """False: this cell may go."""
         match message.WhichOneof("body"):
             case "step":
                 await self._compute.run(self._load, Path(message.step.snapshot_path), message.step.checksum)
-                self._claimant.may_claim.set()
+                if not self._is_leaving:
+                    self._claimant.may_claim.set()
             case "verdict":
                 waiting = self._verdicts.get(message.verdict.micro_id)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(ANSWERS[message.verdict.answer])
             case "reduce":
-                self._divisible.clear()
                 await self._reduce(message.reduce)
             case "commit":
                 self._claimant.may_claim.clear()
                 await self._compute.forget_gradient()
                 computed, self._computed = self._computed, []
                 await self._claims.commit(computed)
-                self._divisible.set()
                 self._outgoing.put_nowait(pb.TrainRequest(committed=pb.Committed(step=message.commit.step)))
             case "release":
                 return False
@@ -150,7 +158,6 @@ class Session:
         """As if this cell had died: the gradient is gone, others may have the claims at once."""
         self._claimant.may_claim.clear()
         self._computed.clear()
-        self._divisible.set()
         await self._claims.pause()
         await self._compute.close_group()
         await self._compute.forget_gradient()

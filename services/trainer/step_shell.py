@@ -20,6 +20,7 @@ from gyre.telemetry import span
 from services.trainer.claimant import Claimant
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
+from services.trainer.core import events as e
 from services.trainer.core import step as s
 from services.trainer.core.facts import Facts
 from services.trainer.gradient import SampleSeen
@@ -47,9 +48,9 @@ class StepShell:
         self._claims = claims
         self._facts = facts
         self._state = s.StepState(step=learner.version, core=compute.cell)
-        self._events: asyncio.Queue[tuple[s.Event, asyncio.Future | None]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[e.Event, asyncio.Future | None]] = asyncio.Queue()
         self._seen: dict[str, MicroSeen] = {}
-        self._verdicts: dict[str, asyncio.Future[s.Verdict]] = {}
+        self._verdicts: dict[str, asyncio.Future[e.Verdict]] = {}
         self._claimant = Claimant(claims, compute, claim_s, self._ask, self._report)
         self._claiming: asyncio.Task | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -65,76 +66,89 @@ class StepShell:
     def phase(self) -> s.Phase:
         return self._state.phase
 
-    def post(self, event: s.Event) -> None:
+    @property
+    def is_parked(self) -> bool:
+        return self._state.parked
+
+    def post(self, event: e.Event) -> None:
         self._events.put_nowait((event, None))
 
     async def open(self, step: int) -> None:
         """Begin the step with what is on record of its batch."""
-        await self._post_and_wait(s.Open(self._facts.known(step), self._facts.batch(step)))
+        await self._post_and_wait(e.Open(self._facts.known(step), self._facts.batch(step)))
 
-    async def dissolve(self) -> None:
-        await self._post_and_wait(s.Dissolve())
+    async def park(self) -> None:
+        """Leave training in mid-step: gradient and claims are kept for `resume`. Without effect when the step is past that (`is_parked`)."""
+        await self._post_and_wait(e.Park())
 
-    async def set_aside(self) -> None:
-        """Leave training: nothing of an open step is kept, every claim goes back."""
-        await self.stop_claiming()
-        await self.dissolve()
-
-    def start_claiming(self) -> None:
+    async def resume(self) -> None:
+        """Train (again)."""
         if self._claiming is None and self._tasks is not None:
             self._claiming = self._tasks.create_task(self._claimant.run())
+        await self._post_and_wait(e.Resume())
 
-    async def stop_claiming(self) -> None:
+    async def rest(self) -> None:
+        """Finish the micro-step in hand and claim no other."""
+        await self._claimant.rest()
+        await self._stop_claiming()
+
+    async def drop(self) -> None:
+        """As if this process had died: the gradient is gone, others may have the claims at once."""
+        await self._stop_claiming()
+        await self._compute.forget_gradient()
+        await self._claims.hand_back_all()
+
+    async def _stop_claiming(self) -> None:
         claiming, self._claiming = self._claiming, None
         if claiming is not None:
             claiming.cancel()
             await asyncio.wait([claiming])
         await self._claims.pause()
-        await self._compute.forget_gradient()
-        await self._claims.hand_back_all()
 
     async def run(self) -> None:
         """For ever; an error in any effect is the error of all."""
         async with asyncio.TaskGroup() as self._tasks:
             while True:
                 event, done = await self._events.get()
-                if isinstance(event, s.Join | s.Leave):
+                if isinstance(event, e.Join | e.Leave):
                     self._group = None  # a cell that comes again comes with a new end of the group
                 self._state, effects = s.decide(self._state, event)
                 for effect in effects:
                     await self._perform(effect)
-                if self._state.phase in (s.Phase.IDLE, s.Phase.UPDATING):
+                if self._state.parked or self._state.phase in (s.Phase.IDLE, s.Phase.UPDATING):
                     self._claimant.may_claim.clear()
                 else:
                     self._claimant.may_claim.set()
                 if done is not None:
                     done.set_result(None)
 
-    async def _post_and_wait(self, event: s.Event) -> None:
+    async def _post_and_wait(self, event: e.Event) -> None:
         done = asyncio.get_running_loop().create_future()
         self._events.put_nowait((event, done))
         await done
 
-    async def _perform(self, effect: s.Effect) -> None:
+    async def _perform(self, effect: e.Effect) -> None:
         match effect:
-            case s.SendStep():
+            case e.SendStep():
                 await self._send_step(effect)
-            case s.Answer():
+            case e.Answer():
                 self._answer(effect)
-            case s.Reduce():
+            case e.Reduce():
                 self._tasks.create_task(self._reduce(effect))
-            case s.Update():
+            case e.HandOver():
+                self._tasks.create_task(self._take_over(effect))
+            case e.Update():
                 self._tasks.create_task(self._update(effect))
-            case s.Commit():
+            case e.Commit():
                 await self._commit(effect)
-            case s.Expel():
+            case e.Expel():
                 log.warning("step %d: %s is expelled: %s", self._state.step, effect.cell, effect.reason)
                 self.service.cut(effect.cell)
-            case s.Release():
+            case e.Release():
                 self._group = None
                 self.service.send(effect.cell, release=pb.Release())
 
-    async def _send_step(self, effect: s.SendStep) -> None:
+    async def _send_step(self, effect: e.SendStep) -> None:
         snapshot = self._learner.checkpoint
         body = pb.Step(step=self._state.step, snapshot_path=str(snapshot.weights), checksum=snapshot.weights_digest)
         self.service.send(effect.cell, step=body)
@@ -145,17 +159,17 @@ class StepShell:
             )  # fmt: skip
             await self._bus.publish(fact)
 
-    def _answer(self, effect: s.Answer) -> None:
+    def _answer(self, effect: e.Answer) -> None:
         if effect.cell != self._compute.cell:
             verdict = pb.Verdict(micro_id=effect.micro_id, answer=VERDICTS[effect.verdict])
             self.service.send(effect.cell, verdict=verdict)
         elif (waiting := self._verdicts.get(effect.micro_id)) is not None and not waiting.done():
             waiting.set_result(effect.verdict)
 
-    async def _ask(self, micro: MicroStep) -> s.Verdict:
+    async def _ask(self, micro: MicroStep) -> e.Verdict:
         """The core's own claims take the same way as everybody's."""
         waiting = self._verdicts[micro.micro_id] = asyncio.get_running_loop().create_future()
-        self.post(s.Claim(self._compute.cell, micro.micro_id, micro.step))
+        self.post(e.Claim(self._compute.cell, micro.micro_id, micro.step))
         try:
             return await waiting
         finally:
@@ -163,41 +177,66 @@ class StepShell:
 
     async def _report(self, micro_id: str, seen: dict[str, SampleSeen], compute_s: float) -> None:
         self._note(self._compute.cell, micro_id, seen, compute_s)
-        self.post(s.Computed(self._compute.cell, micro_id))
+        self.post(e.Computed(self._compute.cell, micro_id))
 
     def _note(self, cell: str, micro_id: str, seen: dict[str, SampleSeen], compute_s: float) -> None:
         self._seen[micro_id] = MicroSeen(cell, seen, compute_s)
 
-    async def _reduce(self, effect: s.Reduce) -> None:
+    async def _reduce(self, effect: e.Reduce) -> None:
         """One round. A cell's own accumulators are kept until the update, so a round that fails is only repeated."""
         start_s = self._context.clock.monotonic_s()
         if self._group is None or self._group[0] != effect.cells:
-            meeting = self._context.folder.reduce / f"s{self._state.step:06d}-r{effect.round}"
-            meeting.mkdir()
-            self._group = effect.cells, meeting / "store"
+            self._group = effect.cells, self._meeting_point(effect.round)
         path = self._group[1]
         for rank, cell in enumerate(effect.cells):
-            body = pb.Reduce(
-                step=self._state.step, round=effect.round, rank=rank, world_size=len(effect.cells), store_path=str(path)
-            )
             if cell != self._compute.cell:
-                self.service.send(cell, reduce=body)
+                self._send_reduce(cell, effect.round, rank, len(effect.cells), path)
         try:
             self._sum_P = await self._compute.sum_gradients(0, len(effect.cells), path)
             self._reduce_s = self._context.clock.monotonic_s() - start_s
-            self.post(s.ReduceEnded(effect.round, True))
+            self.post(e.ReduceEnded(effect.round, True))
         except Unavailable as error:
             log.warning("step %d, round %d: %s", self._state.step, effect.round, error)
             shutil.rmtree(path.parent, ignore_errors=True)
             self._group = None
             await asyncio.sleep(RETRY_PAUSE_S)
-            self.post(s.ReduceEnded(effect.round, False))
+            self.post(e.ReduceEnded(effect.round, False))
 
-    async def _update(self, effect: s.Update) -> None:
+    def _meeting_point(self, number: int) -> Path:
+        folder = self._context.folder.reduce / f"s{self._state.step:06d}-r{number}"
+        folder.mkdir()
+        return folder / "store"
+
+    def _send_reduce(self, cell: str, number: int, rank: int, world_size: int, path: Path) -> None:
+        step = self._state.step
+        body = pb.Reduce(step=step, round=number, rank=rank, world_size=world_size, store_path=str(path))
+        self.service.send(cell, reduce=body)
+
+    async def _take_over(self, effect: e.HandOver) -> None:
+        """The gradient of a satellite that leaves in mid-step."""
+        self._group = None
+        path = self._meeting_point(effect.round)
+        try:
+            await self._compute.take_over(path, lambda: self._send_reduce(effect.cell, effect.round, 1, 2, path))
+            self.post(e.HandOverEnded(effect.cell, True))
+        except Unavailable as error:
+            log.warning("step %d: what %s had computed is lost: %s", self._state.step, effect.cell, error)
+            await asyncio.sleep(RETRY_PAUSE_S)
+            self.post(e.HandOverEnded(effect.cell, False))
+        finally:
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+    async def _update(self, effect: e.Update) -> None:
         """Step, checkpoint, tell; only then is the step committed."""
         seen = {micro: self._seen[micro] for micro in effect.micro_cells if micro in self._seen}
-        by_sample = trained_samples(effect.batch, effect.micro_cells, seen)
-        cells = {*effect.micro_cells.values()} or {self._compute.cell}
+        # Who computed it: a cell that left in mid-step may have given its gradient to the core.
+        core = self._compute.cell
+        micro_cells = {
+            micro: seen[micro].cell if cell == core and micro in seen else cell
+            for micro, cell in effect.micro_cells.items()
+        }
+        by_sample = trained_samples(effect.batch, micro_cells, seen)
+        cells = {*micro_cells.values()} or {core}
         timed: dict[str, Any] = {
             "micro_steps": float(len(seen)), "cells": float(len(cells)), "reduce_s": self._reduce_s,
             "compute_s": sum(what.compute_s for what in seen.values()),
@@ -207,17 +246,17 @@ class StepShell:
         with span("train.update", links=links, gyre_step=step, gyre_version=step + 1, gyre_samples=len(by_sample)):
             gradient_P = self._sum_P if effect.micro_cells else None
             fact = await self._compute.run(
-                self._learner.update, gradient_P, effect.batch, dict(effect.micro_cells), by_sample, timed,
-                self._facts.opened.get(step, 0.0),
+                self._learner.update, gradient_P, effect.batch, micro_cells, by_sample, timed,
+                self._facts.opened.get(step, 0.0), self._facts.burst_number(step),
             )  # fmt: skip
             await self._bus.publish(fact)
         self._facts.updated.add(step)
         self._seen.clear()
         self._sum_P, self._reduce_s = None, 0.0
-        self.post(s.Updated())
+        self.post(e.Updated())
         log.info("step %d: loss %.4f, %d samples", step, fact.metrics["loss"], len(fact.sample_ids))
 
-    async def _commit(self, effect: s.Commit) -> None:
+    async def _commit(self, effect: e.Commit) -> None:
         for cell in effect.cells:
             if cell != self._compute.cell:
                 self.service.send(cell, commit=pb.Commit(step=effect.step))

@@ -84,11 +84,45 @@ class Updated:
 
 
 @dataclass(frozen=True)
-class Dissolve:
-    """The burst is over, or the core is asked back: satellites leave; a step that is open begins anew at the next Open."""
+class Depart:
+    """A satellite is asked back: it claims nothing more and wants to go without losing what it has computed."""
+
+    cell: str
 
 
-Event = Open | Extended | Closed | Join | Leave | Claim | Computed | ReduceEnded | Updated | Dissolve
+@dataclass(frozen=True)
+class HandOverEnded:
+    """The core's accumulators hold (or do not hold) what the departing cell had computed."""
+
+    cell: str
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Park:
+    """The core is asked back in mid-step: everything stays as it is, and nothing is reduced."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The core trains again."""
+
+
+Event = (
+    Open
+    | Extended
+    | Closed
+    | Join
+    | Leave
+    | Claim
+    | Computed
+    | ReduceEnded
+    | Updated
+    | Depart
+    | HandOverEnded
+    | Park
+    | Resume
+)
 
 # Effects
 
@@ -112,6 +146,14 @@ class Answer:
 class Reduce:
     round: int
     cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """Add the gradient of `cell`, which leaves, to the core's."""
+
+    round: int
+    cell: str
 
 
 @dataclass(frozen=True)
@@ -142,4 +184,4 @@ class Release:
     cell: str
 
 
-Effect = SendStep | Answer | Reduce | Update | Commit | Expel | Release
+Effect = SendStep | Answer | Reduce | HandOver | Update | Commit | Expel | Release

@@ -4,19 +4,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gyre.records import (
-    CELL_PHASES,
     BatchClosed,
     BatchExtended,
+    BurstOpened,
     Fact,
     RoleChanged,
-    RunStarted,
     StepOpened,
     StepUpdated,
     WeightsPublished,
 )
 from services.trainer.core.events import Batch
 
-FOLLOWED = (RunStarted, RoleChanged, BatchExtended, BatchClosed, StepOpened, StepUpdated, WeightsPublished)
+FOLLOWED = (BurstOpened, RoleChanged, BatchExtended, BatchClosed, StepOpened, StepUpdated, WeightsPublished)
 
 
 class Turn(Enum):
@@ -43,10 +42,12 @@ class Facts:
     """The fold. `apply` each fact in stream order; applying one twice changes nothing."""
 
     cell: str
-    roles: dict[str, RoleChanged] = field(default_factory=dict)
-    """Last role fact of every cell."""
-    steps: int = 0
-    """Optimizer steps of the run; 0 before it began."""
+    always_trains: bool = False
+    """The cell has no rollout process that would unload first."""
+    role: RoleChanged | None = None
+    """Last role fact of the cell."""
+    bursts: dict[int, BurstOpened] = field(default_factory=dict)
+    """By ordinal."""
     opened: dict[int, float] = field(default_factory=dict)
     """Step → when it was first opened."""
     updated: set[int] = field(default_factory=set)
@@ -55,18 +56,31 @@ class Facts:
     _closed: dict[int, Batch] = field(default_factory=dict)
 
     @property
-    def role(self) -> RoleChanged | None:
-        return self.roles.get(self.cell)
-
-    @property
-    def is_moving(self) -> bool:
-        """A role change is under way somewhere."""
-        return any(role.phase != CELL_PHASES[role.target][-1] for role in self.roles.values())
-
-    @property
     def turn(self) -> Turn:
         role = self.role
-        return Turn.REST if role is None else _TURNS.get((role.target, role.phase), Turn.REST)
+        if role is None:
+            return Turn.REST
+        if self.always_trains and (role.target, role.phase) == ("training", "requested"):
+            return Turn.LOAD
+        return _TURNS.get((role.target, role.phase), Turn.REST)
+
+    def burst(self, step: int) -> BurstOpened | None:
+        """The burst on record that `step` belongs to."""
+        containing = (b for b in self.bursts.values() if b.first_step <= step < b.first_step + b.steps)
+        return next(containing, None)
+
+    def is_wanted_in(self, burst: BurstOpened) -> bool:
+        """Whether a cell in training trains in this burst too, or waits until it is asked back."""
+        return burst.core_stays or self.always_trains or (self.role is not None and self.role.burst >= burst.burst)
+
+    def burst_number(self, step: int) -> int:
+        burst = self.burst(step)
+        return burst.burst if burst else 0
+
+    def is_publish_due(self, version: int) -> bool:
+        """`version` (steps done) ends a burst and is not published."""
+        ends = any(version == burst.first_step + burst.steps for burst in self.bursts.values())
+        return ends and version not in self.published
 
     def known(self, step: int) -> frozenset[str]:
         """Micro-steps that the batch of `step` has taken in so far."""
@@ -76,17 +90,19 @@ class Facts:
         return self._closed.get(step)
 
     def forget_before(self, step: int) -> None:
-        """Batches of steps that are done are never asked for again; memory is bounded by what is open."""
+        """Batches and bursts of steps that are done are never asked for again; memory is bounded by what is open."""
         for table in (self._known, self._closed):
             for old in [key for key in table if key < step]:
                 del table[old]
+        for old in [key for key, burst in self.bursts.items() if burst.first_step + burst.steps < step]:
+            del self.bursts[old]
 
     def apply(self, fact: Fact) -> None:
         match fact:
-            case RunStarted():
-                self.steps = fact.steps
-            case RoleChanged() if fact.change >= self._change(fact.cell):
-                self.roles[fact.cell] = fact
+            case BurstOpened():
+                self.bursts.setdefault(fact.burst, fact)
+            case RoleChanged() if fact.cell == self.cell and (self.role is None or fact.change >= self.role.change):
+                self.role = fact
             case BatchExtended():
                 self._known.setdefault(fact.step, set()).update(fact.micro_ids)
             case BatchClosed():
@@ -97,9 +113,6 @@ class Facts:
                 self.updated.add(fact.step)
             case WeightsPublished():
                 self.published.add(fact.version)
-
-    def _change(self, cell: str) -> int:
-        return self.roles[cell].change if cell in self.roles else -1
 
 
 def batch_of(closed: BatchClosed) -> Batch:

@@ -1,16 +1,6 @@
-"""Small arithmetic of steps: bursts, publishes, the learning rate, batches of similar length."""
+"""Small arithmetic of steps: the learning rate, batches of similar length."""
 
 from collections.abc import Sequence
-
-
-def burst_of(step: int, steps_per_publish: int) -> int:
-    """Burst b covers steps b·μ … b·μ+μ−1."""
-    return step // steps_per_publish
-
-
-def is_published(version: int, steps_per_publish: int, steps: int) -> bool:
-    """Whether `version` (steps done) ends a burst; the last burst of a run may be short."""
-    return version > 0 and (version % steps_per_publish == 0 or version == steps)
 
 
 def learning_rate(step: int, lr: float, warmup_steps: int, steps: int = 0, final_share: float = 1.0) -> float:

@@ -143,6 +143,55 @@ async def test_a_satellite_killed_in_the_reduction_loses_nothing(tmp_path):
         assert_same(published.path, expected[1])
 
 
+async def test_cells_that_are_asked_back_in_mid_step_lose_nothing(tmp_path):
+    """A9: all at once, in the middle of a burst and of its step; nothing is published, and what they had computed is not computed again."""
+    async with Run(tmp_path / "run", claim_s=4.0) as run:
+        await two_satellites_in_training(run)
+        micros = [micro for index in range(6) for micro in make_group(0, index)]
+        expected = reference(run, tmp_path / "reference", [micros])
+        for index in range(5):
+            await run.extend(0, index, micros[2 * index : 2 * index + 2])
+        await run.until_computed(10)
+        await asyncio.gather(*(run.role(cell, "rollout") for cell in range(3)))
+        await run.extend(0, 5, micros[10:])
+        await run.close(0, micros)
+        await asyncio.sleep(0.4)
+        assert not run.of(StepUpdated, step=0), "the core serves"
+        await run.role(0, "training")
+        updated = (await run.until(lambda: run.of(StepUpdated, step=0)))[0]
+        assert sorted(updated.micro_cells) == sorted(micro.micro_id for micro in micros)
+        assert set(updated.micro_cells.values()) == {"cell-0", "cell-1", "cell-2"}, "the core holds their gradients"
+        assert_same(run.folder.checkpoints / "v000001" / "weights.safetensors", expected[0])
+        assert not run.of(WeightsPublished)
+        await run.close(1, [], samples=["g000009-e0-a1"])
+        await run.until(lambda: run.of(WeightsPublished, version=2))
+        await run.burst(2, core_stays=True)
+        await run.until_no_claims()  # what the satellites gave back is discarded by whoever trains next
+
+
+async def test_cells_that_always_train_begin_without_a_rollout_process(tmp_path):
+    """A9, async: change 0 is training; drained and unloaded are nobody's to say."""
+    split = {"mode": "async", "training_cells": 2, "standalone_cells": 1}
+    async with Run(tmp_path / "run", scheduler=split) as run:
+        await asyncio.gather(run.start_trainer(0), run.start_trainer(1))
+        await asyncio.gather(run.role(0, "training"), run.role(1, "training"))
+        for step in range(
+            4
+        ):  # a boundary later they are still there, though its burst does not say that the core stays
+            if step == 2:
+                await run.until(lambda: run.of(WeightsPublished, version=2))
+                await run.burst(2)
+            await run.until(lambda step=step: run.of(StepOpened, step=step))
+            micros = make_group(step, step)
+            await run.extend(step, step, micros)
+            await run.close(step, micros)
+        await run.until(lambda: run.of(WeightsPublished, version=4))
+        assert run.of(StepJoined, cell="cell-1") and {fact.phase for fact in run.of(RoleChanged)} == {
+            "requested",
+            "training",
+        }
+
+
 async def test_a_hung_satellite_is_taken_for_dead(tmp_path):
     """A8: silence for trainer.claim_s is a death; when it wakes up it drops its gradient, and nothing counts twice."""
     async with Run(tmp_path / "run", cells=2) as run:
@@ -210,6 +259,7 @@ async def test_facts_lost_in_a_crash_are_said_again(tmp_path):
         await run.role(0, "rollout")
         await run.until(lambda: run.of(StepUpdated, step=1))
         await run.until(lambda: run.of(WeightsPublished, version=2))
+        await run.burst(2)
         await run.role(0, "training")
         await run.until(lambda: run.of(StepOpened, step=2))
         await run.until_no_claims()  # a micro-step of a done step is discarded
@@ -233,17 +283,19 @@ async def test_a_batch_without_gradient_counts_and_moves_nothing(tmp_path):
         published = (await run.until(lambda: run.of(WeightsPublished, version=2)))[0]
         assert_same(published.path, before)
 
-        # Left alone after the publish the core opens the next burst; asked back, it sets the step aside and loses nothing.
-        await run.until(lambda: run.of(StepOpened, step=2))
-        micros = make_group(2, 2)
-        await run.extend(2, 2, micros)
+        # After the publish the core waits for the next boundary's word, and opens no step in a burst that does not keep it.
         await asyncio.sleep(0.4)
+        assert not run.of(StepOpened, step=2)
+        await run.burst(2, steps=1)
+        await asyncio.sleep(0.4)
+        assert not run.of(StepOpened, step=2)
         await run.role(0, "rollout")
-        assert not run.of(StepUpdated, step=2)
-        await run.close(2, micros)
         await run.role(0, "training")
-        updated = (await run.until(lambda: run.of(StepUpdated, step=2)))[0]
-        assert sorted(updated.sample_ids) == samples_of(micros)
+        await run.until(lambda: run.of(StepOpened, step=2))
+        await run.close(2, [], samples=["g000002-e0-a1"])
+        await run.until(lambda: run.of(WeightsPublished, version=3))  # bursts differ in length
+        await run.burst(3, core_stays=True)
+        await run.until(lambda: run.of(StepOpened, step=3, burst=2))
         assert len(run.of(RoleChanged, phase="released")) == 2
         run.trainers[0].terminate()
         assert await run.trainers[0].wait() == 0

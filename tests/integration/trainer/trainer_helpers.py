@@ -11,15 +11,16 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
+from gyre.config.cells import serves
 from gyre.ids import micro_id
 from gyre.records import (
     BatchClosed,
     BatchExtended,
+    BurstOpened,
     Fact,
     MicroStep,
     RoleChanged,
     Row,
-    RunStarted,
     StepJoined,
     StepOpened,
     StepUpdated,
@@ -77,13 +78,11 @@ class Run(TestRun):
 
     __test__ = False
 
-    def __init__(self, root: Path, cells: int = 3, steps: int = 4, **trainer: Any) -> None:
+    def __init__(self, root: Path, cells: int = 3, scheduler: dict[str, Any] | None = None, **trainer: Any) -> None:
         defaults = {"claim_s": 2.0, "lr": 1e-3, "threads": 1}
-        super().__init__(
-            root, {"scheduler": {"cells": cells, "steps_per_publish": 2}, "trainer": {**defaults, **trainer}}
-        )
+        super().__init__(root, {"scheduler": {"cells": cells, **(scheduler or {})}, "trainer": {**defaults, **trainer}})
         make_model(root / "model")
-        self.steps = steps
+        self.bursts = 0
         self.facts: list[Fact] = []
         self.changes: dict[str, int] = {}
         self.trainers: dict[int, asyncio.subprocess.Process] = {}
@@ -94,7 +93,7 @@ class Run(TestRun):
             await self.bus(name) for name in ("scheduler", "gateway", "cell", "trajproc")
         ]
         self._following = asyncio.create_task(self._follow())
-        await self.scheduler.publish(RunStarted(steps=self.steps, fingerprint="f", at_s=time.time()))
+        await self.burst(0)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -105,6 +104,16 @@ class Run(TestRun):
         kinds = (RoleChanged, StepOpened, StepJoined, StepUpdated, WeightsPublished, BatchExtended, BatchClosed)
         async for fact, _ in (await self.bus("operator")).follow(kinds):
             self.facts.append(fact)
+
+    async def burst(self, first_step: int, steps: int = 2, core_stays: bool = False) -> None:
+        """A boundary: the core trains these steps and then publishes."""
+        await self.scheduler.publish(
+            BurstOpened(
+                burst=self.bursts, first_step=first_step, steps=steps, need_groups=0, carry_groups=0.0, core_stays=core_stays,
+                at_s=time.time(),
+            )
+        )  # fmt: skip
+        self.bursts += 1
 
     async def start_trainer(self, cell: int) -> asyncio.subprocess.Process:
         endpoint = "trainer-0" if cell == 0 else ""
@@ -152,12 +161,22 @@ class Run(TestRun):
         change = self.changes[name] = self.changes.get(name, -1) + 1
 
         async def say(bus, phase: str) -> None:
-            await bus.publish(RoleChanged(cell=name, change=change, target=target, phase=phase, at_s=time.time()))
+            await bus.publish(
+                RoleChanged(
+                    cell=name,
+                    change=change,
+                    target=target,
+                    phase=phase,
+                    at_s=time.time(),
+                    burst=max(0, self.bursts - 1),
+                )
+            )
 
         await say(self.scheduler, "requested")
         if target == "training":
-            await say(self.gateway, "drained")
-            await say(self.cell, "unloaded")
+            if serves(self.config.scheduler, cell):
+                await say(self.gateway, "drained")
+                await say(self.cell, "unloaded")
             await self.until(lambda: self.of(RoleChanged, cell=name, change=change, phase="training"))
         else:
             await self.until(lambda: self.of(RoleChanged, cell=name, change=change, phase="released"))

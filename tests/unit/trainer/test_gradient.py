@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gyre.config import TrainerConfig
 from gyre.errors import ConfigError, InvalidInput, InvariantBroken
 from gyre.records import MicroStep, Row, array, pack
-from services.trainer.core.plan import batches_by_length, burst_of, is_published, learning_rate
+from services.trainer.core.plan import batches_by_length, learning_rate
 from services.trainer.gradient import accumulate, check_row
 from services.trainer.losses.metrics import add_up
 from services.trainer.model import Policy
@@ -175,10 +175,8 @@ def test_padded_batches_hold_each_row_once_within_the_budget():
     assert found == [[1], [0, 3], [4, 2]]
 
 
-def test_bursts_publishes_and_rates():
-    """A4. μ = 3, 8 steps: published are 3, 6 and the short last burst's 8; warm-up over 4 steps reaches the rate at the fourth."""
-    assert [version for version in range(9) if is_published(version, 3, 8)] == [3, 6, 8]
-    assert [burst_of(step, 3) for step in (0, 2, 3, 7)] == [0, 0, 1, 2]
+def test_the_learning_rate_rises_linearly():
+    """D11. Warm-up over 4 steps reaches the rate at the fourth."""
     assert [learning_rate(step, 1.0, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 

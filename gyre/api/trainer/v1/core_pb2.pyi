@@ -8,20 +8,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TrainRequest(_message.Message):
-    __slots__ = ("join", "computed", "reduced", "committed", "claimed", "alive")
+    __slots__ = ("join", "computed", "reduced", "committed", "claimed", "alive", "leaving")
     JOIN_FIELD_NUMBER: _ClassVar[int]
     COMPUTED_FIELD_NUMBER: _ClassVar[int]
     REDUCED_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     CLAIMED_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     join: Join
     computed: Computed
     reduced: Reduced
     committed: Committed
     claimed: Claimed
     alive: Alive
-    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., computed: _Optional[_Union[Computed, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
+    leaving: Leaving
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., computed: _Optional[_Union[Computed, _Mapping]] = ..., reduced: _Optional[_Union[Reduced, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
 
 class TrainResponse(_message.Message):
     __slots__ = ("step", "reduce", "commit", "release", "verdict")
@@ -44,6 +46,10 @@ class Join(_message.Message):
     def __init__(self, cell: _Optional[str] = ...) -> None: ...
 
 class Alive(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Leaving(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
