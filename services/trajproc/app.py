@@ -107,7 +107,7 @@ def _note(record: object) -> None:
 async def run(context: Context) -> None:
     """Turns ended executions into training batches."""
     bus = await context.bus("trajproc")
-    processor = Processor(context.config.trajproc, ROWS_BYTES_MAX)
+    processor = Processor(context.config.trajproc, ROWS_BYTES_MAX, context.config.scheduler.streaming)
     app = App(processor, bus, BlobStore(context.folder.blobs), context.clock)
     server = context.rpc_server("trajproc")
     server.add(trajproc_pb2_grpc.add_TrajprocServiceServicer_to_server, TrajprocServicer(processor), SERVICE)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gyre.api.rollout.v1 import cells_pb2_grpc
+from gyre.config import cells
+from gyre.errors import ConfigError
 from gyre.ids import cell_id
 from gyre.service import Context, until_stopped
 from services.rollout.cell.bridge import Bridge
@@ -19,6 +21,11 @@ async def run(context: Context) -> None:
     """The rollout process of one cell; it starts empty and loads weights when its role says so."""
     from services.rollout.engine import Engine
 
+    scheduler = context.config.scheduler
+    if not cells.serves(scheduler, context.cell):
+        raise ConfigError(
+            f"cell {context.cell} has no rollout: scheduler.cells is {scheduler.cells}, the first {scheduler.training_cells} always train"
+        )
     rollout, model_dir = context.config.rollout, model_directory(context)
     engine = await asyncio.to_thread(
         Engine, str(model_dir), rollout.slots, rollout.context_max, device=rollout.device, threads=rollout.threads
@@ -40,7 +47,8 @@ async def serve(context: Context, engine: "Engine", model_dir: Path) -> None:
     cell = cell_id(context.cell)
     bus = await context.bus("cell")
     servicer = CellServicer(engine, Bridge(asyncio.get_running_loop()))
-    roles = CellRoles(cell, engine, servicer, bus, context.clock, model_dir, folder.root)
+    has_trainer = cells.trains(context.config.scheduler, context.cell)
+    roles = CellRoles(cell, engine, servicer, bus, context.clock, model_dir, folder.root, has_trainer)
     rpc = context.rpc_server(cell)
     rpc.add(cells_pb2_grpc.add_CellServiceServicer_to_server, servicer, "gyre.api.rollout.v1.CellService")
     try:

@@ -6,6 +6,8 @@
 | rollout: released | newest published weights loaded, `loaded` |
 | rollout: loaded, serving | loaded (a process that started anew), calls accepted |
 | anything else | nothing loaded, calls refused |
+
+Of a cell that never trains there is no trainer to say `released`: there `requested` stands for it.
 """
 
 import asyncio
@@ -30,6 +32,7 @@ class CellRoles:
 
     def __init__(
         self, cell: str, engine: "Engine", servicer: CellServicer, bus: Bus, clock: Clock, model_dir: Path, run_root: Path,
+        has_trainer: bool = True,
     ) -> None:  # fmt: skip
         self._cell = cell
         self._engine = engine
@@ -38,6 +41,8 @@ class CellRoles:
         self._clock = clock
         self._model_dir = model_dir
         self._run_root = run_root
+        self._released = "released" if has_trainer else "requested"
+        """Phase of a change into rollout after which weights are loaded."""
         self._role: RoleChanged | None = None
         self._weights: WeightsPublished | None = None
         self._loaded_version: int | None = None
@@ -72,7 +77,7 @@ class CellRoles:
                     await self._take_newest()
                 case ("training", _):
                     await self._unload(role)
-                case ("rollout", "released" | "loaded" | "serving"):
+                case ("rollout", phase) if phase in (self._released, "loaded", "serving"):
                     await self._load(role)
 
     async def _unload(self, role: RoleChanged) -> None:
@@ -89,7 +94,7 @@ class CellRoles:
         await self._take_newest(load=True)
         if not self._servicer.is_serving and self._role is role:
             self._servicer.is_serving = True
-        if role.phase == "released":
+        if role.phase == self._released:
             await self._say(role, "loaded", from_s)
 
     async def _take_newest(self, load: bool = False) -> None:

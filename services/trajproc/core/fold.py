@@ -29,8 +29,7 @@ FOLDED = (
 """Facts that the processor follows: others' to decide by, its own to know what was said."""
 
 STARVED_S = 5.0
-"""A batch that nothing more can reach before the next publish closes after this long: nothing dispatched is unfinished, and the scheduler
-has spoken of the boundary (so it knows of it, and has had this long to dispatch)."""
+"""A batch that nothing more can reach closes after this long: nothing is unfinished, and the scheduler has spoken of the boundary."""
 
 NO_NEWS = object()
 """What a handler answers when nothing that decisions depend on has changed (most call records)."""
@@ -44,10 +43,11 @@ class Intent(NamedTuple):
 
 
 class Processor:
-    """State and decisions. `payload_bytes_max` bounds one message's rows."""
+    """State and decisions. `payload_bytes_max` bounds one message's rows. Without streaming (A9) micro-steps are sent when their batch closes."""
 
-    def __init__(self, config: TrajprocConfig, payload_bytes_max: int) -> None:
+    def __init__(self, config: TrajprocConfig, payload_bytes_max: int, is_streaming: bool = True) -> None:
         self.config = config
+        self.is_streaming = is_streaming
         self.payload_bytes_max = payload_bytes_max
         self.groups: dict[str, Group] = {}
         self.done: set[str] = set()
@@ -55,7 +55,7 @@ class Processor:
         self.queued: set[str] = set()
         self.is_running = False
         self.has_work = False
-        """Whether any group to be trained was ever heard of: before that a batch is not exhausted but early."""
+        """Any group to be trained was ever heard of: before that a batch is not exhausted but early."""
         self.batch: Batch | None = None
         self.step = 0
         """Optimizer steps done, as far as they were reported."""
@@ -69,8 +69,7 @@ class Processor:
         """Newest boundary that the scheduler has spoken of."""
         self._burst = (-1, 0)
         """Newest burst, and the step it began with."""
-        self._moved_at_s = 0.0
-        """Newest dispatch, ending or step."""
+        self._moved_at_s = 0.0  # newest dispatch, ending or step
         self._on: dict[type, Callable[[Any], object]] = {
             r.RunStarted: self._run_started, r.GroupSubmitted: self._submitted, r.GroupDispatched: self._dispatched,
             r.ExecutionLeased: self._leased, r.ExecutionEnded: self._ended, r.CallRecorded: self._called,
@@ -107,10 +106,14 @@ class Processor:
             case "tell":
                 yield from messages.tell(about, self.config, now_s)
             case "take":
-                yield from messages.take(about, self.batch, self.config, self.payload_bytes_max, now_s)
+                yield from messages.take(
+                    about, self.batch, self.config, self.payload_bytes_max, now_s, self.is_streaming
+                )
             case "age":
                 yield from messages.drop_aged(about, now_s)
             case "close":
+                for group in about.held.values():
+                    yield from messages.micro_steps(group, about, self.config, self.payload_bytes_max, now_s)
                 yield batches.closed(self.batch, self.config.turns_per_step, now_s)
             case "duplicate":
                 yield build.dropped(about, sample_of(about), "duplicate", now_s, detail="an older attempt")
@@ -258,6 +261,8 @@ class Processor:
             self._take(batch, group, fact.at_s)
         taken = batch.taken[fact.group_id]
         taken.micro_ids, taken.sample_ids, taken.turns = list(fact.micro_ids), list(fact.sample_ids), fact.turns
+        if group is not None and not self.is_streaming:
+            batch.held[fact.group_id] = group
         self._forget(fact.group_id)
 
     def _closed(self, fact: r.BatchClosed) -> None:

@@ -34,16 +34,17 @@ def drop_aged(group: Group, now_s: float) -> Iterator[r.SampleDropped]:
 
 
 def take(
-    group: Group, batch: Batch, config: TrajprocConfig, payload_bytes_max: int, now_s: float
+    group: Group, batch: Batch, config: TrajprocConfig, payload_bytes_max: int, now_s: float, sends_now: bool
 ) -> Iterator[r.SampleDropped | r.MicroStep | r.BatchExtended]:
-    """Drops first, then the micro-steps, then the fact that lists them."""
+    """Drops first, then the micro-steps if they are sent now, then the fact that lists them."""
     taken = batch.taken[group.group_id]
     for verdict in group.undropped:
         if verdict.sample_id in taken.dropped:
             reason, age_steps = taken.dropped[verdict.sample_id], batch.step - group.policy_version
             yield dropped(verdict.ended, verdict.sample_id, reason, now_s, batch.step, age_steps)
     micros = micro_steps(group, batch, config, payload_bytes_max, now_s)
-    yield from micros
+    if sends_now:
+        yield from micros
     yield r.BatchExtended(
         step=batch.step,
         group_id=group.group_id,

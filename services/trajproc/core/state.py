@@ -144,6 +144,8 @@ class Batch:
     step: int
     opened_at_s: float
     taken: dict[str, Taken] = field(default_factory=dict)
+    held: dict[str, Group] = field(default_factory=dict)
+    """Groups taken whose micro-steps are sent when the batch closes."""
     begun_at_s: float | None = None
     """When the first group was taken."""
     closing: str = ""

@@ -43,6 +43,17 @@ def test_a_group_is_told_when_its_last_member_ends_and_its_micro_steps_come_befo
     assert live.processor.groups == {}, "memory is bounded by what is in flight (agent-lightning#438)"
 
 
+def test_without_streaming_micro_steps_are_sent_when_the_batch_is_whole():
+    """A9: groups are taken as they get ready, and nothing can be trained before the batch closes."""
+    live = Live(config(turns_per_step=4), is_streaming=False).see(opened(0), *group(A, [1.0, 0.0]))
+    assert [fact.group_id for fact in live.all(r.BatchExtended)] == [A] and live.queue == []
+    live.see(*group(B, [1.0, 0.0]))
+    kinds = [type(record).__name__ for record in live.said[-4:]]
+    assert kinds == ["BatchExtended", "MicroStep", "MicroStep", "BatchClosed"]
+    assert [micro.micro_id for micro in live.queue] == live.batch().micro_ids
+    assert live.processor.groups == {} and live.processor.batch is None
+
+
 def test_without_an_open_step_groups_wait_and_the_oldest_dispatch_version_goes_first():
     """C8: v_d 1 before 2, whichever was ready first; each batch takes as many as its turns need (2)."""
     live = Live().see(*group(B, [1.0, 0.0], version=2), *group(A, [1.0, 0.0], version=1))
