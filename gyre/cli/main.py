@@ -25,6 +25,7 @@ COMMANDS = {
     "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
+    "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
     "executions": ("gyre.cli.executions", "Suspend, resume, void or release executions."),
     "config": ("gyre.cli.configuration", "Check and show configurations."),
 }

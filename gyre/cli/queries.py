@@ -1,4 +1,4 @@
-"""`gyre status`, `audit`, `explain`, `drops`, `books`: questions about a run, live or over.
+"""`gyre status`, `audit`, `explain`, `drops`, `books`, `queues`: questions about a run, live or over.
 
 A running run is asked by gRPC. When it is over its ledger is opened once more by a child process that answers one question from the database.
 """
@@ -8,14 +8,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 import grpc
 
-from gyre.cli.live import address, as_dict, connected
+from gyre.cli.live import address, as_dict, asked, connected
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.watch import watch
 from gyre.errors import InvalidInput, NotFound, Unavailable
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
@@ -26,9 +28,15 @@ ANSWER_S = 120.0
 @click.command()
 @run_option
 @json_option
-def status(run_folder: Path | None, as_json: bool) -> None:
+@click.option(
+    "--watch", "is_watching", is_flag=True, help="Say what changes, line by line, until Ctrl-C or the run's end."
+)
+def status(run_folder: Path | None, as_json: bool, is_watching: bool) -> None:
     """What a running run is doing: cells, waterlevel, steps, queues, pools."""
     folder = find_run(run_folder)
+    if is_watching:
+        asyncio.run(watch(folder, as_json))
+        return
     state = asyncio.run(_states(folder))
     if as_json:
         print_json({"run": str(folder.root), **state})
@@ -82,6 +90,44 @@ def drops(run_folder: Path | None, as_json: bool) -> None:
 def books(run_folder: Path | None, as_json: bool) -> None:
     """The three books: interaction turns, environment occupancy, external calls; and the run's counters."""
     _print(_ask(find_run(run_folder), "books"), as_json)
+
+
+@click.command()
+@run_option
+@json_option
+def queues(run_folder: Path | None, as_json: bool) -> None:
+    """What waits in each duration tier now, and how long groups have waited and were promoted since the run began."""
+    folder = find_run(run_folder)
+    answer = {"now": _waiting_now(folder), **_ask(folder, "queues")}
+    if as_json:
+        print_json(answer)
+        return
+    for tier in answer["now"] or ():
+        click.echo(
+            f"{tier['tier']}: {tier['waiting_groups']} of {tier['queue_max']} groups wait, the oldest {tier['wait_s_max']:.0f} s; "
+            f"{tier['unfinished_executions']} of {tier['concurrency_max']} executions unfinished"
+        )
+    for name, total in answer["tiers"].items():
+        click.echo(
+            f"{name}: {total['groups']} groups sent, waited {total['wait_s_mean']:.1f} s on average, {total['wait_s_max']:.0f} s at most; "
+            f"{total['promotions']} promotions of {total['promoted_groups']} groups"
+        )
+        longest_s = max(point["wait_s_max"] for point in answer["curves"][name])
+        for point in answer["curves"][name]:
+            bar = "█" * round(40 * point["wait_s_mean"] / longest_s) if longest_s else ""
+            click.echo(
+                f"  {time.strftime('%H:%M:%S', time.localtime(point['from_s']))}  {point['wait_s_mean']:8.1f} s  {bar}"
+            )
+
+
+def _waiting_now(folder: RunFolder) -> list[dict[str, Any]] | None:
+    """The scheduler's tiers; None when the run is over."""
+    from gyre.api.scheduler.v1 import scheduler_pb2 as pb
+
+    try:
+        return as_dict(asyncio.run(asked(folder, "GetQueues", pb.GetQueuesRequest())))["tiers"]
+    except Unavailable:
+        return None
 
 
 def _print(answer: Any, as_json: bool) -> None:
@@ -143,6 +189,8 @@ async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, 
                     )
                 case "drops":
                     return json.loads((await ledger.GetDrops(pb.GetDropsRequest(), timeout=ANSWER_S)).json)
+                case "queues":
+                    return json.loads((await ledger.GetQueues(pb.GetQueuesRequest(), timeout=ANSWER_S)).json)
                 case _:
                     return json.loads((await ledger.GetBooks(pb.GetBooksRequest(), timeout=ANSWER_S)).json)
         except grpc.aio.AioRpcError as error:

@@ -50,6 +50,10 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
         page = await self._ask(context, queries.books, self._run, self._config)
         return ledger_pb2.GetBooksResponse(json=to_text(page))
 
+    async def GetQueues(self, request, context: grpc.aio.ServicerContext):
+        page = await self._ask(context, queries.queues, self._run)
+        return ledger_pb2.GetQueuesResponse(json=to_text(page))
+
     async def GetTrace(self, request, context: grpc.aio.ServicerContext):
         page = await self._ask(context, queries.trace, self._run, request.id)
         return ledger_pb2.GetTraceResponse(json=to_text(page))

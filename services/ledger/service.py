@@ -24,7 +24,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--print", nargs="+", metavar=("QUESTION", "ID"), default=[],
-        help="answer one question as JSON on standard output and end: audit, books, drops, explain SAMPLE, trace SAMPLE_OR_TRACE",
+        help="answer one question as JSON on standard output and end: audit, books, drops, queues, explain SAMPLE, trace SAMPLE_OR_TRACE",
     )  # fmt: skip
 
 
@@ -49,12 +49,13 @@ def answer(database: Database, context: Context, question: str, *names: str) -> 
         "audit": lambda connection: _audit(queries.audit(connection, context.run, context.config)),
         "books": lambda connection: queries.books(connection, context.run, context.config),
         "drops": lambda connection: queries.drops(connection, context.run, context.config),
+        "queues": lambda connection: queries.queues(connection, context.run),
         "explain": lambda connection: queries.explain(connection, context.run, *names),
         "trace": lambda connection: queries.trace(connection, context.run, *names),
     }
     if question not in asked or len(names) != (question in ("explain", "trace")):
         raise InvalidInput(
-            f"{question!r} with {len(names)} names is no question; ask one of: audit, books, drops, explain SAMPLE, trace ID"
+            f"{question!r} with {len(names)} names is no question; ask one of: audit, books, drops, queues, explain SAMPLE, trace ID"
         )
     with database.read() as connection:
         return rpc.to_text(asked[question](connection))

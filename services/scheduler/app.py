@@ -19,6 +19,7 @@ from services.scheduler.bus import Feed
 from services.scheduler.core import Settings, State, decide
 from services.scheduler.rpc import Scheduler
 from services.scheduler.snapshots import Snapshots
+from services.scheduler.watch import Watched
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +38,16 @@ async def run(context: Context) -> None:
     stream, last_sequence = await bus.facts_stream()
     snapshots = Snapshots(context.folder.snapshots, stream)
     state, sequence = snapshots.newest(Settings.of(context.config, context.fingerprint), last_sequence)
-    feed = Feed(bus, state, trace, sequence)
+    watched = Watched()
+
+    def on_fact(state: State, fact: object) -> None:
+        trace(state, fact)
+        if isinstance(fact, RoleChanged):
+            watched.push(fact)
+
+    feed = Feed(bus, state, on_fact, sequence)
     server = context.rpc_server("scheduler")
-    server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock),
+    server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock, watched),
                "gyre.api.scheduler.v1.SchedulerService")  # fmt: skip
 
     async def work() -> None:
@@ -49,7 +57,7 @@ async def run(context: Context) -> None:
                  feed.sequence, sequence, len(state.queue), offered)  # fmt: skip
         await server.start()
         await asyncio.gather(
-            decide_for_ever(feed, context.clock), tell_waterlevel(feed, context.clock),
+            decide_for_ever(feed, context.clock), tell_waterlevel(feed, context.clock, watched),
             keep_snapshots(feed, snapshots, context.config.scheduler.snapshot_facts, context.clock),
         )  # fmt: skip
 
@@ -96,18 +104,20 @@ def write(snapshots: Snapshots, data: bytes, sequence: int) -> None:
         log.warning("no snapshot at fact %d: %s", sequence, error)
 
 
-async def tell_waterlevel(feed: Feed, clock: Clock) -> None:
+async def tell_waterlevel(feed: Feed, clock: Clock, watched: Watched) -> None:
     """Publish w(t) and C_R(t) as they change."""
     said: tuple[int, ...] | None = None
     while True:
         state = feed.state
         now = (state.dispatched, state.finished, state.capacity, state.outstanding_groups, state.published_version)
         if now != said:
-            await feed.bus.publish(WaterlevelChanged(
+            fact = WaterlevelChanged(
                 waterlevel=state.waterlevel, dispatched=state.dispatched, finished=state.finished, capacity=state.capacity,
                 outstanding_groups=state.outstanding_groups, policy_version=state.published_version, burst=state.burst,
                 at_s=clock.now_s(),
-            ))  # fmt: skip
+            )  # fmt: skip
+            watched.push(fact)
+            await feed.bus.publish(fact)
             said = now
         await asyncio.sleep(WATERLEVEL_EVERY_S)
 

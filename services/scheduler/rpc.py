@@ -1,9 +1,10 @@
-"""SchedulerService: tasks in, state out."""
+"""SchedulerService: tasks and commands in, state out."""
 
 import asyncio
-from collections import Counter
+from collections.abc import AsyncIterator
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.api.scheduler.v1 import scheduler_pb2_grpc
@@ -14,21 +15,22 @@ from gyre.records import ExecutionCommanded, GroupSubmitted, RunStarted, TaskSpe
 from gyre.records.execution import Command
 from gyre.rpc import abort_with
 from services.scheduler import commands
+from services.scheduler.admission import Admission
 from services.scheduler.bus import Feed
-from services.scheduler.core import State
 from services.scheduler.core.estimate import predicted_s
+from services.scheduler.describe import describe, queues
 from services.scheduler.intake import parse
+from services.scheduler.watch import Watched
 
-RETRY_AFTER_S = 2.0
-"""A full queue empties at boundaries, which are seconds to hours apart: polling this often costs nothing and loses little."""
 STEPS_MAX = 10_000_000
 
 
 class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
     """Answers when the facts it made are durable and part of the state."""
 
-    def __init__(self, feed: Feed, clock: Clock) -> None:
+    def __init__(self, feed: Feed, clock: Clock, watched: Watched) -> None:
         self._feed = feed
+        self._watched = watched
         self._clock = clock
         self._submitting = asyncio.Lock()
         """Group ids count submissions, so these happen one after another."""
@@ -63,6 +65,26 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         except GyreError as error:
             await abort_with(context, error)
 
+    async def WatchWaterlevel(self, request: pb.WatchWaterlevelRequest, context: grpc.aio.ServicerContext):
+        async for point in self._stream(context, self._watched.waterlevel()):
+            yield point
+
+    async def WatchRoles(self, request: pb.WatchRolesRequest, context: grpc.aio.ServicerContext):
+        async for point in self._stream(context, self._watched.roles(self._feed.state)):
+            yield point
+
+    async def _stream(
+        self, context: grpc.aio.ServicerContext, points: AsyncIterator[Message]
+    ) -> AsyncIterator[Message]:
+        try:
+            async for point in points:
+                yield point
+        except GyreError as error:
+            await abort_with(context, error)
+
+    async def GetQueues(self, request: pb.GetQueuesRequest, context: grpc.aio.ServicerContext):
+        return queues(self._feed.state, self._clock.now_s())
+
     async def GetState(self, request: pb.GetStateRequest, context: grpc.aio.ServicerContext):
         return describe(self._feed.state)
 
@@ -84,40 +106,26 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
         return reply
 
     async def _submit(self, tasks: list[TaskSpec]) -> list[str]:
-        """Group ids of the tasks accepted, in order: all, or those before the first that found its tier full.
+        """Group ids of the tasks accepted, in order: all, or those before the first for which there is no room.
 
         Raises Overloaded when that was the first task. Task ids known already cost no place.
         """
         async with self._submitting:
-            state = self._feed.state
+            state, now_s = self._feed.state, self._clock.now_s()
+            admission = Admission(state, now_s)
             facts: dict[str, GroupSubmitted] = {}
-            waiting = Counter(state.queue.waiting_by_tier)
             accepted: list[str] = []
             for task in tasks:
                 if task.task_id not in state.group_of_task and task.task_id not in facts:
                     tier = state.settings.tier_for(predicted_s(state.estimates, task.task_type, task.limits.wall_s))
-                    if task.purpose == "train" and waiting[tier] >= state.settings.tier(tier).queue_max:
+                    try:
+                        admission.admit(task, tier)
+                    except Overloaded:
+                        if not accepted:
+                            raise
                         break
-                    waiting[tier] += task.purpose == "train"
                     group = group_id(state.num_submitted + len(facts))
-                    facts[task.task_id] = GroupSubmitted(group_id=group, task=task, tier=tier, at_s=self._clock.now_s())
+                    facts[task.task_id] = GroupSubmitted(group_id=group, task=task, tier=tier, at_s=now_s)
                 accepted.append(task.task_id)
-            if tasks and not accepted:
-                raise Overloaded("the queue is full; submit again later", RETRY_AFTER_S)
             await self._feed.tell(list(facts.values()))
             return [state.group_of_task[task] for task in accepted]
-
-
-def describe(state: State) -> pb.GetStateResponse:
-    """The state as operators and tests see it; `refused_transitions` also counts what fenced attempts said."""
-    return pb.GetStateResponse(
-        cells=[
-            pb.CellState(cell=name, target=cell.target, phase=cell.phase, changes=max(0, cell.change))
-            for name, cell in state.cells.items()
-        ],
-        waterlevel=state.waterlevel, capacity=state.capacity, policy_version=state.published_version, burst=state.burst,
-        outstanding_groups=state.outstanding_groups, queued_groups=len(state.queue) + len(state.evaluations),
-        steps_done=state.steps_done, steps_wanted=state.steps_wanted, dispatched=state.dispatched, finished=state.finished,
-        executions_by_state={str(name): count for name, count in state.executions_by_state.items() if count},
-        refused_transitions={**state.refused, **({"fenced": state.fenced} if state.fenced else {})},
-    )  # fmt: skip

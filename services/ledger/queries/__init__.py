@@ -4,6 +4,7 @@ from services.ledger.queries.audit import Criterion, audit
 from services.ledger.queries.books import books
 from services.ledger.queries.drops import drops
 from services.ledger.queries.explain import explain
+from services.ledger.queries.queues import queues
 from services.ledger.queries.trace import trace
 
-__all__ = ["Criterion", "audit", "books", "drops", "explain", "trace"]
+__all__ = ["Criterion", "audit", "books", "drops", "explain", "queues", "trace"]

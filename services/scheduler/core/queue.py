@@ -40,6 +40,8 @@ class Queue(msgspec.Struct):
     arrivals: list[Arrival] = []
     """A heap of all of them: the oldest is its head."""
     waiting_by_tier: dict[str, int] = {}
+    waiting_by_tenant: dict[str, dict[str, int]] = {}
+    """Tier → tenant → groups; a tenant without any is not in it."""
     served: dict[str, float] = {}
     """Tenant → its virtual time: predicted execution-seconds dispatched, by weight."""
     virtual_s: float = 0.0
@@ -67,14 +69,14 @@ class Queue(msgspec.Struct):
         self.groups[group.group_id] = group
         heapq.heappush(lane.heap, (group.submitted_at_s, group.group_id))
         heapq.heappush(self.arrivals, (group.submitted_at_s, group.group_id))
-        self.waiting_by_tier[group.tier] = self.waiting_by_tier.get(group.tier, 0) + 1
+        self._count(group, 1)
 
     def remove(self, group_id: str) -> Group | None:
         """Take a group out, wherever it stands; None when it does not wait here."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return None
-        self.waiting_by_tier[group.tier] -= 1
+        self._count(group, -1)
         self._skip_gone(self.arrivals)
         key = f"{group.task.tenant} {group.tier} {group.size} {group.task.task_type}"
         self._skip_gone(self.lanes[key].heap)
@@ -88,6 +90,13 @@ class Queue(msgspec.Struct):
         start = self.served.get(tenant, self.virtual_s)
         self.virtual_s = max(self.virtual_s, start)
         self.served[tenant] = start + work_s(group, settings, estimates)
+
+    def _count(self, group: Group, by: int) -> None:
+        self.waiting_by_tier[group.tier] = self.waiting_by_tier.get(group.tier, 0) + by
+        tenants = self.waiting_by_tenant.setdefault(group.tier, {})
+        tenants[group.task.tenant] = tenants.get(group.task.tenant, 0) + by
+        if not tenants[group.task.tenant]:
+            del tenants[group.task.tenant]
 
     def _skip_gone(self, heap: list[Arrival]) -> None:
         while heap and heap[0][1] not in self.groups:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from gyre import records as r
 from gyre.errors import NotFound
-from services.ledger.queries import books, drops, explain
-from tests.unit.ledger.ledger_history import RUN, config
+from services.ledger.queries import books, drops, explain, queues
+from tests.unit.ledger.ledger_history import RUN, changed, config, dispatched, history, kept_books
 
 
 @pytest.fixture
@@ -121,3 +122,23 @@ def test_an_unknown_sample_names_its_neighbours(whole):
         explain(connection, RUN, "g000001-e1-a9")
     with whole.read() as connection, pytest.raises(NotFound, match="near it: g000000-e0-a1"):
         explain(connection, RUN, "nonsense")
+
+
+def test_queue_curves_are_by_tier_and_add_up(tmp_path):
+    """C1: five train groups of the history, sent at one moment after one second with one promotion each; a sixth, later, in another tier."""
+    facts = history()
+    late = changed(
+        dispatched(9, 2), r.GroupDispatched, lambda fact: True, tier="long", queue_wait_s=9.0, promotions=0, at_s=62.0
+    )
+    database = kept_books(tmp_path / "ledger.db", facts + late)
+    with database.read() as connection:
+        found = queues(connection, RUN)
+    database.close()
+    assert found["tiers"]["all"] == {
+        "groups": 5, "wait_s_mean": 1.0, "wait_s_max": 1.0, "promotions": 5, "promoted_groups": 5,
+    }  # fmt: skip
+    assert found["stretch_s"] == 1.0
+    assert found["curves"]["all"] == [
+        {"from_s": 2.0, "groups": 5, "wait_s_mean": 1.0, "wait_s_max": 1.0, "promotions": 5}
+    ]
+    assert [(point["from_s"], point["wait_s_mean"]) for point in found["curves"]["long"]] == [(61.0, 9.0)]

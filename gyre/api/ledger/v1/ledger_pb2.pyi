@@ -89,3 +89,13 @@ class GetIntakeResponse(_message.Message):
     spans: int
     poison: int
     def __init__(self, stream_sequence: _Optional[int] = ..., facts: _Optional[int] = ..., spans: _Optional[int] = ..., poison: _Optional[int] = ...) -> None: ...
+
+class GetQueuesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetQueuesResponse(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...

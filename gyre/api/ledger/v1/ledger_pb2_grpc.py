@@ -55,6 +55,11 @@ class LedgerServiceStub:
                 request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksRequest.SerializeToString,
                 response_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksResponse.FromString,
                 _registered_method=True)
+        self.GetQueues = channel.unary_unary(
+                '/gyre.api.ledger.v1.LedgerService/GetQueues',
+                request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetQueuesRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetQueuesResponse.FromString,
+                _registered_method=True)
         self.GetTrace = channel.unary_unary(
                 '/gyre.api.ledger.v1.LedgerService/GetTrace',
                 request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetTraceRequest.SerializeToString,
@@ -99,6 +104,13 @@ class LedgerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetQueues(self, request, context):
+        """Queue wait and promotions over time, by duration tier (C1).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetTrace(self, request, context):
         """Spans of one trace, in order of start.
         """
@@ -135,6 +147,11 @@ def add_LedgerServiceServicer_to_server(servicer, server):
                     servicer.GetBooks,
                     request_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksRequest.FromString,
                     response_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksResponse.SerializeToString,
+            ),
+            'GetQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueues,
+                    request_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetQueuesRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetQueuesResponse.SerializeToString,
             ),
             'GetTrace': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTrace,
@@ -256,6 +273,33 @@ class LedgerService:
             '/gyre.api.ledger.v1.LedgerService/GetBooks',
             gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksRequest.SerializeToString,
             gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gyre.api.ledger.v1.LedgerService/GetQueues',
+            gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetQueuesRequest.SerializeToString,
+            gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -179,3 +179,103 @@ class RefusedExecution(_message.Message):
     code: str
     message: str
     def __init__(self, id: _Optional[str] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class WatchWaterlevelRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchWaterlevelResponse(_message.Message):
+    __slots__ = ("waterlevel", "dispatched", "finished", "capacity", "outstanding_groups", "policy_version", "burst", "at_s", "lost")
+    WATERLEVEL_FIELD_NUMBER: _ClassVar[int]
+    DISPATCHED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    OUTSTANDING_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    waterlevel: int
+    dispatched: int
+    finished: int
+    capacity: int
+    outstanding_groups: int
+    policy_version: int
+    burst: int
+    at_s: float
+    lost: int
+    def __init__(self, waterlevel: _Optional[int] = ..., dispatched: _Optional[int] = ..., finished: _Optional[int] = ..., capacity: _Optional[int] = ..., outstanding_groups: _Optional[int] = ..., policy_version: _Optional[int] = ..., burst: _Optional[int] = ..., at_s: _Optional[float] = ..., lost: _Optional[int] = ...) -> None: ...
+
+class WatchRolesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchRolesResponse(_message.Message):
+    __slots__ = ("cell", "change", "target", "phase", "at_s", "duration_s", "burst", "moved_calls", "lost")
+    CELL_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    AT_S_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    MOVED_CALLS_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    cell: str
+    change: int
+    target: str
+    phase: str
+    at_s: float
+    duration_s: float
+    burst: int
+    moved_calls: int
+    lost: int
+    def __init__(self, cell: _Optional[str] = ..., change: _Optional[int] = ..., target: _Optional[str] = ..., phase: _Optional[str] = ..., at_s: _Optional[float] = ..., duration_s: _Optional[float] = ..., burst: _Optional[int] = ..., moved_calls: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+
+class GetQueuesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetQueuesResponse(_message.Message):
+    __slots__ = ("tiers", "evaluations")
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    EVALUATIONS_FIELD_NUMBER: _ClassVar[int]
+    tiers: _containers.RepeatedCompositeFieldContainer[TierQueue]
+    evaluations: int
+    def __init__(self, tiers: _Optional[_Iterable[_Union[TierQueue, _Mapping]]] = ..., evaluations: _Optional[int] = ...) -> None: ...
+
+class TierQueue(_message.Message):
+    __slots__ = ("tier", "waiting_groups", "queue_max", "unfinished_executions", "concurrency_max", "wait_s_max", "promotions", "waiting_by_tenant", "queue_max_by_tenant")
+    class WaitingByTenantEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class QueueMaxByTenantEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    WAITING_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MAX_FIELD_NUMBER: _ClassVar[int]
+    UNFINISHED_EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_MAX_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_MAX_FIELD_NUMBER: _ClassVar[int]
+    PROMOTIONS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BY_TENANT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_MAX_BY_TENANT_FIELD_NUMBER: _ClassVar[int]
+    tier: str
+    waiting_groups: int
+    queue_max: int
+    unfinished_executions: int
+    concurrency_max: int
+    wait_s_max: float
+    promotions: int
+    waiting_by_tenant: _containers.ScalarMap[str, int]
+    queue_max_by_tenant: _containers.ScalarMap[str, int]
+    def __init__(self, tier: _Optional[str] = ..., waiting_groups: _Optional[int] = ..., queue_max: _Optional[int] = ..., unfinished_executions: _Optional[int] = ..., concurrency_max: _Optional[int] = ..., wait_s_max: _Optional[float] = ..., promotions: _Optional[int] = ..., waiting_by_tenant: _Optional[_Mapping[str, int]] = ..., queue_max_by_tenant: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -50,6 +50,21 @@ class SchedulerServiceStub:
                 request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsRequest.SerializeToString,
                 response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsResponse.FromString,
                 _registered_method=True)
+        self.WatchWaterlevel = channel.unary_stream(
+                '/gyre.api.scheduler.v1.SchedulerService/WatchWaterlevel',
+                request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchWaterlevelRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchWaterlevelResponse.FromString,
+                _registered_method=True)
+        self.WatchRoles = channel.unary_stream(
+                '/gyre.api.scheduler.v1.SchedulerService/WatchRoles',
+                request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchRolesRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchRolesResponse.FromString,
+                _registered_method=True)
+        self.GetQueues = channel.unary_unary(
+                '/gyre.api.scheduler.v1.SchedulerService/GetQueues',
+                request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesResponse.FromString,
+                _registered_method=True)
         self.GetState = channel.unary_unary(
                 '/gyre.api.scheduler.v1.SchedulerService/GetState',
                 request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetStateRequest.SerializeToString,
@@ -84,6 +99,27 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchWaterlevel(self, request, context):
+        """The waterlevel as it changes, its present value first. A reader that is too slow loses the oldest points and is told how many.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchRoles(self, request, context):
+        """Role changes phase by phase, each cell's last phase first. Slow readers as above.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQueues(self, request, context):
+        """What waits and runs in each tier, and whose it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetState(self, request, context):
         """Present state: cells, waterlevel, bursts, queues.
         """
@@ -108,6 +144,21 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.CommandExecutions,
                     request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsRequest.FromString,
                     response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsResponse.SerializeToString,
+            ),
+            'WatchWaterlevel': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchWaterlevel,
+                    request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchWaterlevelRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchWaterlevelResponse.SerializeToString,
+            ),
+            'WatchRoles': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRoles,
+                    request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchRolesRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchRolesResponse.SerializeToString,
+            ),
+            'GetQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueues,
+                    request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesResponse.SerializeToString,
             ),
             'GetState': grpc.unary_unary_rpc_method_handler(
                     servicer.GetState,
@@ -197,6 +248,87 @@ class SchedulerService:
             '/gyre.api.scheduler.v1.SchedulerService/CommandExecutions',
             gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsRequest.SerializeToString,
             gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.CommandExecutionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchWaterlevel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gyre.api.scheduler.v1.SchedulerService/WatchWaterlevel',
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchWaterlevelRequest.SerializeToString,
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchWaterlevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gyre.api.scheduler.v1.SchedulerService/WatchRoles',
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchRolesRequest.SerializeToString,
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WatchRolesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gyre.api.scheduler.v1.SchedulerService/GetQueues',
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesRequest.SerializeToString,
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,
