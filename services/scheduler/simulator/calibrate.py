@@ -66,7 +66,7 @@ def text_of(chosen: Calibration, found: list[Observation], unseen: frozenset[str
     lines = [
         f"{chosen.name}: {parameters.NUM_FREE} free parameters against {NUM_OBSERVATIONS - len(unseen)} observations; fresh seeds"
     ]
-    for observation in found:
+    for observation in sorted(found, key=lambda observation: observation.name):
         note = "  held out" if observation.name in unseen else ""
         lines.append(
             f"  {observation.name:<10} paper {observation.paper:6.3f}  ours {observation.ours:6.3f}  error {100 * observation.error:+6.1f} %{note}"

@@ -11,13 +11,15 @@ class Execution:
     """One member of a group."""
 
     __slots__ = (
-        "attempt", "cell", "deadline", "execution_id", "finish", "group", "member", "started_at_s", "ticket", "versions", "work_s",
+        "attempt", "cell", "deadline", "execution_id", "finish", "group", "member", "started_at_s", "ticket", "total_s", "versions", "work_s",
     )  # fmt: skip
 
     def __init__(self, group: "Group", member: int, execution_id: str, work_s: float) -> None:
         self.group, self.member, self.execution_id = group, member, execution_id
         self.work_s = work_s
         """Still to be done, at full speed; while it runs, as of its placement."""
+        self.total_s = work_s
+        """All of its work; what moves add to `work_s` samples nothing new."""
         self.attempt = 0
         self.cell: Cell | None = None
         self.finish = 0.0

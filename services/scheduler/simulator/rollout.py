@@ -9,6 +9,8 @@ from services.scheduler.simulator.clock import Events
 from services.scheduler.simulator.measures import Measures
 
 HOLDER = "gateway"
+TOKENS_PER_S = 50.0
+"""Of one execution on an empty node: work, as the policy sees it, is tokens sampled. Any number does."""
 
 
 class Rollout:
@@ -138,6 +140,7 @@ class Rollout:
             r.ExecutionEnded(
                 execution_id=name, group_id=group.group_id, attempt=attempt, task_type=group.task_type, tenant="default", purpose="train",
                 ending=ending, reason="submitted", occupancy_s=lasted_s, at_s=now_s,
+                tokens_sampled=round(max(0.0, execution.total_s - execution.work_s) * TOKENS_PER_S),
             ),
             r.SampleReady(
                 sample_id=sample, execution_id=name, group_id=group.group_id, attempt=attempt, task_type=group.task_type, tenant="default",

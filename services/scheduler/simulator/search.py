@@ -4,7 +4,7 @@ import math
 import random
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 
 from gyre.errors import GyreError
@@ -13,51 +13,65 @@ from services.scheduler.simulator.observations import loss_of
 from services.scheduler.simulator.parameters import Point
 from services.scheduler.simulator.sweep import PROCESSES
 
-POPULATION = 16
-CHILDREN = 24
+POPULATION = 20
+RANDOM_POINTS = 40
+"""Drawn at the start, beside the calibrations to go on from."""
 SPREADS = (0.2, 0.08, 0.03, 0.01)
 """Sizes of a step, as shares of a range; each child draws one."""
 FRESH_SHARE = 0.1
 """Children that are drawn anew, so that the search does not end in the first valley."""
-GIVE_UP_FACTOR = 1.5
-"""A child is given up when it is sure to be so much worse than the worst survivor."""
+GIVE_UP_AT, GIVE_UP_FACTOR = 0.35, 1.3
+"""A point is given up as soon as it is sure to be above this loss; once the population is full, so much above its worst."""
+SAY_EVERY_S = 10.0
 
 
 def search(
     minutes: float, seed: int, seeds: range, held_out: frozenset[str], starts: list[Point]
 ) -> tuple[Point, float, int]:
-    """(best point, its loss, points tried) after so many minutes, from `starts` and random points. Every point meets the same `seeds`."""
+    """(best point, its loss, points tried) after so many minutes, from `starts` and random points. Every point meets the same `seeds`.
+
+    As many points are tried at a time as there are processes, and a child is made whenever one is done, so two searches of one seed differ as
+    the machine does.
+    """
     rng = random.Random(f"calibration {seed}")
-    end_s = time.monotonic() + 60.0 * minutes
-    children = starts + [parameters.draw(rng) for _ in range(2 * CHILDREN)]
+    begun_s = said_s = time.monotonic()
+    end_s = begun_s + 60.0 * minutes
+    first = [parameters.draw(rng) for _ in range(RANDOM_POINTS)] + starts[::-1]
     population: list[tuple[float, Point]] = []
     tried = 0
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("fork")) as pool:
-        while True:
-            give_up_at = GIVE_UP_FACTOR * population[-1][0] if len(population) == POPULATION else math.inf
-            losses = pool.map(_loss, [(child, seeds, held_out, give_up_at) for child in children])
-            tried += len(children)
-            population = _survivors(
-                population + [pair for pair in zip(losses, children, strict=True) if pair[0] < math.inf]
-            )
-            _say(population, tried, end_s - time.monotonic())
-            if time.monotonic() > end_s:
-                return population[0][1], population[0][0], tried
-            children = [_child(population, rng) for _ in range(CHILDREN)]
+        running: dict[Future[float], Point] = {}
+        while time.monotonic() < end_s or not population:
+            while len(running) < PROCESSES:
+                point = first.pop() if first else _child(population, rng)
+                running[pool.submit(_loss, point, seeds, held_out, _limit(population))] = point
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                tried += 1
+                population = _survivors([*population, (future.result(), running.pop(future))])
+            if time.monotonic() - said_s > SAY_EVERY_S:
+                said_s = time.monotonic()
+                _say(population, tried, end_s - said_s)
+        pool.shutdown(cancel_futures=True)
+    return population[0][1], population[0][0], tried
+
+
+def _limit(population: list[tuple[float, Point]]) -> float:
+    return min(GIVE_UP_AT, GIVE_UP_FACTOR * population[-1][0]) if len(population) == POPULATION else GIVE_UP_AT
 
 
 def _survivors(pairs: list[tuple[float, Point]]) -> list[tuple[float, Point]]:
     """The best, no point twice."""
     found: list[tuple[float, Point]] = []
     for pair in sorted(pairs, key=lambda pair: pair[0]):
-        if all(pair[1] != other for _, other in found):
+        if pair[0] < math.inf and all(pair[1] != other for _, other in found):
             found.append(pair)
     return found[:POPULATION]
 
 
 def _child(population: list[tuple[float, Point]], rng: random.Random) -> Point:
     """Near a survivor, better ones more often; sometimes a mixture of two."""
-    if rng.random() < FRESH_SHARE:
+    if rng.random() < FRESH_SHARE or not population:
         return parameters.draw(rng)
     parent = population[int(len(population) * rng.random() ** 2)][1]
     if rng.random() < 0.3:
@@ -67,8 +81,7 @@ def _child(population: list[tuple[float, Point]], rng: random.Random) -> Point:
     return parameters.near(parent, rng.choice(SPREADS), rng)
 
 
-def _loss(job: tuple[Point, range, frozenset[str], float]) -> float:
-    point, seeds, held_out, give_up_at = job
+def _loss(point: Point, seeds: range, held_out: frozenset[str], give_up_at: float) -> float:
     try:
         return loss_of(parameters.calibration_of(point), seeds, held_out, give_up_at)
     except GyreError:  # a knob that this cluster cannot have
@@ -76,8 +89,5 @@ def _loss(job: tuple[Point, range, frozenset[str], float]) -> float:
 
 
 def _say(population: list[tuple[float, Point]], tried: int, left_s: float) -> None:
-    print(
-        f"tried {tried}, best {population[0][0]:.4f}, worst kept {population[-1][0]:.4f}, {max(0.0, left_s):.0f} s left",
-        file=sys.stderr,
-        flush=True,
-    )
+    best = f"best {population[0][0]:.4f}, worst kept {population[-1][0]:.4f}" if population else "nothing possible yet"
+    print(f"tried {tried}, {best}, {left_s:.0f} s left", file=sys.stderr, flush=True)
