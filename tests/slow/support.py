@@ -7,15 +7,18 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import psutil
 
+from gyre import records as r
 from gyre.bus import Bus
 from gyre.bus.access import seed_path
 from gyre.errors import GyreError
+from gyre.ids import sample_id
 from gyre.records import Fact
 from gyre.rpc import open_channel
 from gyre.rpc.auth import read_key
@@ -36,11 +39,14 @@ _T = TypeVar("_T")
 class Train:
     """One run: `async with Train(folder, model, {"run.steps": 8}) as run: …; summary = await run.finish(300)`."""
 
-    def __init__(self, root: Path, model: Path, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, root: Path, model: Path, settings: dict[str, Any], config: Path = CONFIG, small: dict[str, Any] = SMALL
+    ) -> None:
         self.folder = RunFolder(root)
         self.facts: list[Fact] = []
         """Every fact in stream order, from the first."""
-        self._settings = {**SMALL, "model.path": str(model), **settings}
+        self._settings = {**small, "model.path": str(model), **settings}
+        self._config = config
         self._log = root.with_suffix(".log")
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task | None = None
@@ -49,7 +55,7 @@ class Train:
         words = [word for name, value in self._settings.items() for word in ("--set", f"{name}={_toml(value)}")]
         with self._log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gyre.cli.main", "train", str(CONFIG), "--run-dir", str(self.folder.root), *words,
+                sys.executable, "-m", "gyre.cli.main", "train", str(self._config), "--run-dir", str(self.folder.root), *words,
                 cwd=ROOT, stdout=log, stderr=log,
             )  # fmt: skip
         self._following = asyncio.create_task(self._follow())
@@ -114,7 +120,7 @@ class Train:
         while True:
             with contextlib.suppress(GyreError, OSError):  # not up yet
                 bus = await Bus.connect(
-                    f"nats://{self.folder.endpoint('bus')}", self._settings.get("run.name", "repair"), "operator",
+                    f"nats://{self.folder.endpoint('bus')}", self._settings.get("run.name", self._config.parent.name), "operator",
                     seed_path(self.folder.keys, "operator"),
                 )  # fmt: skip
                 break
@@ -124,6 +130,31 @@ class Train:
                 self.facts.append(fact)
         finally:
             await bus.close()
+
+
+def check_books(run: Train, summary: dict, steps: int) -> None:
+    """Nothing lost, nothing twice: the summary, the ledger's audit, and the facts themselves."""
+    assert all(summary["audit"].values()), summary["audit"]
+    assert summary["steps"] == steps
+    assert summary["dispatched"] == summary["trained"] + sum(summary["dropped"].values()) + summary["in_flight"]
+
+    updates = run.of(r.StepUpdated)
+    assert [fact.step for fact in updates] == list(range(steps))
+    trained = Counter(name for fact in updates for name in fact.sample_ids)
+    assert max(trained.values()) == 1
+    assert len({name.rpartition("-a")[0] for name in trained}) == len(trained) == summary["trained"]
+    batches = {fact.step: fact for fact in run.of(r.BatchClosed)}
+    for fact in updates:
+        assert sorted(fact.sample_ids) == sorted(batches[fact.step].sample_ids)
+        assert sorted(fact.micro_cells) == sorted(batches[fact.step].micro_ids)
+
+    groups = {fact.group_id for fact in run.of(r.GroupDispatched)}
+    dispatched = [name for fact in run.of(r.GroupDispatched) for name in fact.execution_ids]
+    assert len(groups) == len(run.of(r.GroupDispatched)) and len(set(dispatched)) == len(dispatched)
+    ended = {sample_id(fact.execution_id, fact.attempt): fact for fact in run.of(r.ExecutionEnded)}
+    calls = {fact.call_id: sample_id(fact.execution_id, fact.attempt) for fact in run.of(r.CallRecorded)}
+    assert sum(fact.turns for fact in ended.values()) == sum(sample in ended for sample in calls.values())
+    assert summary["turns"] == sum(fact.turns for fact in ended.values())
 
 
 def _toml(value: Any) -> str:

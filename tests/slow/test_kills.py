@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,7 @@ import pytest
 from gyre import records as r
 from gyre.api.rollout.v1 import rollout_pb2, rollout_pb2_grpc
 from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
-from gyre.ids import sample_id
-from tests.slow.support import POLL_S, Train
+from tests.slow.support import POLL_S, Train, check_books
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -178,31 +176,6 @@ async def kill(run: Train, name: str, moment: Moment, words: tuple[str, ...]) ->
     killing.recovered_s = step.at_s - killing.at_s
     print(f"{name}: killed after {killing.steps} steps, {killing.recovered_s:.1f} s until the run goes on")
     return killing
-
-
-def check_books(run: Train, summary: dict, steps: int) -> None:
-    """Nothing lost, nothing twice: the summary, the ledger's audit, and the facts themselves."""
-    assert all(summary["audit"].values()), summary["audit"]
-    assert summary["steps"] == steps
-    assert summary["dispatched"] == summary["trained"] + sum(summary["dropped"].values()) + summary["in_flight"]
-
-    updates = run.of(r.StepUpdated)
-    assert [fact.step for fact in updates] == list(range(steps))
-    trained = Counter(name for fact in updates for name in fact.sample_ids)
-    assert max(trained.values()) == 1
-    assert len({name.rpartition("-a")[0] for name in trained}) == len(trained) == summary["trained"]
-    batches = {fact.step: fact for fact in run.of(r.BatchClosed)}
-    for fact in updates:
-        assert sorted(fact.sample_ids) == sorted(batches[fact.step].sample_ids)
-        assert sorted(fact.micro_cells) == sorted(batches[fact.step].micro_ids)
-
-    groups = {fact.group_id for fact in run.of(r.GroupDispatched)}
-    dispatched = [name for fact in run.of(r.GroupDispatched) for name in fact.execution_ids]
-    assert len(groups) == len(run.of(r.GroupDispatched)) and len(set(dispatched)) == len(dispatched)
-    ended = {sample_id(fact.execution_id, fact.attempt): fact for fact in run.of(r.ExecutionEnded)}
-    calls = {fact.call_id: sample_id(fact.execution_id, fact.attempt) for fact in run.of(r.CallRecorded)}
-    assert sum(fact.turns for fact in ended.values()) == sum(sample in ended for sample in calls.values())
-    assert summary["turns"] == sum(fact.turns for fact in ended.values())
 
 
 async def test_each_process_is_killed_once_and_the_run_goes_on(model: Path, tmp_path: Path):
