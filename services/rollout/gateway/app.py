@@ -17,6 +17,7 @@ from services.rollout.gateway.environments import Environments
 from services.rollout.gateway.http import HttpGateway
 from services.rollout.gateway.leasing import Leasing
 from services.rollout.gateway.pool import CellPool
+from services.rollout.gateway.reports import CellReports
 from services.rollout.gateway.restore import restore
 from services.rollout.gateway.roles import Roles
 
@@ -76,7 +77,8 @@ async def run(context: Context) -> None:
         await http.start(address)
         await rpc.start()
         await until_stopped(
-            context, Roles(pool, bus, clock).follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry()
+            context, Roles(pool, bus, clock).follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry(),
+            CellReports(pool, bus, clock, config.scheduler.cell_capacity).run(),
         )  # fmt: skip
     finally:
         await http.stop()

@@ -14,6 +14,7 @@ from gyre.bus import Bus
 from gyre.records import (
     AlarmRaised,
     CallRecorded,
+    CellReported,
     ExecutionCommanded,
     ExecutionEnded,
     ExecutionLeased,
@@ -31,7 +32,7 @@ from gyre.rpc import open_channel
 from tests.support import TestRun
 
 FACTS = (
-    AlarmRaised, CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionResumed, ExecutionStarted, ExecutionSuspended, RoleChanged,
+    AlarmRaised, CallRecorded, CellReported, ExecutionEnded, ExecutionLeased, ExecutionResumed, ExecutionStarted, ExecutionSuspended, RoleChanged,
 )  # fmt: skip
 
 
