@@ -9,7 +9,7 @@ def moves(state: State, now_s: float) -> list[tuple[str, str]]:
     """The next return, or else the next release."""
     if (name := due_return(state)) is not None:
         return [(name, "rollout")]
-    if (name := due_release(state)) is not None:
+    if (name := due_release(state, now_s)) is not None:
         return [(name, "training")]
     return []
 
@@ -31,14 +31,14 @@ def due_return(state: State) -> str | None:
     return None if stays and not fleet.core.is_lost else fleet.names[position]
 
 
-def due_release(state: State) -> str | None:
+def due_release(state: State, now_s: float) -> str | None:
     """The next cell in order, when the cells that remain hold every unfinished execution: w ≤ ρ·(C_R − C_e)."""
     position = next_in(state)
     if position is None or not work.burst_has_sent(state):
         return None
     if state.waterlevel > state.knobs.release_share * (state.capacity - state.fleet.at(position).capacity):
         return None
-    has_work = _core_has_work(state) if position == 0 else _satellite_has_work(state)
+    has_work = _core_has_work(state) if position == 0 else _satellite_has_work(state, now_s)
     return state.fleet.names[position] if has_work else None
 
 
@@ -57,7 +57,11 @@ def _core_has_work(state: State) -> bool:
     return state.outstanding_groups > 0 or work.is_dry(state)
 
 
-def _satellite_has_work(state: State) -> bool:
-    return work.last_batch_is_open(state) and (
-        state.settings.streaming or work.batch_is_ready(state, dispatch.groups_due(state))
-    )
+def _satellite_has_work(state: State, now_s: float) -> bool:
+    """Micro-steps may still come; or those of the burst's last batch, which is whole, will take longer than the way there and back."""
+    if not state.settings.streaming and not work.batch_is_ready(state, dispatch.groups_due(state)):
+        return False
+    if work.last_batch_is_open(state):
+        return True
+    left_s = state.pace.left_at_s(now_s) / max(1, state.fleet.trainers)
+    return state.steps_done < state.burst_end and left_s > state.fleet.switch_cost_s()
