@@ -7,6 +7,7 @@ import msgspec
 from services.scheduler.core.estimate import Estimate
 from services.scheduler.core.fleet import Cell, Fleet
 from services.scheduler.core.groups import Group
+from services.scheduler.core.history import History
 from services.scheduler.core.pace import Pace
 from services.scheduler.core.queue import Queue
 from services.scheduler.core.settings import Knobs, Settings
@@ -29,6 +30,8 @@ class State(msgspec.Struct):
     """Task type → how long its executions last."""
     pace: Pace = msgspec.field(default_factory=Pace)
     """How fast training goes."""
+    history: History = msgspec.field(default_factory=History)
+    """What has been seen of late, for whoever plans."""
 
     dispatched_groups: int = 0
     dispatched: int = 0
@@ -80,7 +83,7 @@ class State(msgspec.Struct):
     sent_groups: int = 0
     """Train groups dispatched since the last boundary."""
     releases: int = 0
-    """Elastic cells asked into training in this burst."""
+    """Elastic cells that were asked into training in this burst and are there still."""
     entered_step: int = -1
     """Steps done when the core was last asked into training."""
     was_in_vain: bool = False

@@ -4,7 +4,8 @@ from gyre import records as r
 from gyre.records.lifecycle import FINAL, ExecutionState
 from services.scheduler.core.estimate import Estimate
 from services.scheduler.core.fold.moves import close_if_over, move, speaking
-from services.scheduler.core.groups import ACTIVE
+from services.scheduler.core.groups import ACTIVE, Execution, Group
+from services.scheduler.core.history import Ended
 from services.scheduler.core.state import State
 
 _S = ExecutionState
@@ -20,8 +21,9 @@ def _leased(state: State, fact: r.ExecutionLeased) -> None:
 
 def _started(state: State, fact: r.ExecutionStarted) -> None:
     group, execution = speaking(state, fact.execution_id, fact.attempt)
-    if group is not None and execution.state in (_S.QUEUED, _S.LEASED):
-        move(state, group, execution, _S.RUNNING)
+    if group is not None and execution.state in (_S.QUEUED, _S.LEASED) and move(state, group, execution, _S.RUNNING):
+        state.history.to(fact.at_s, state.waterlevel, state.capacity)
+        execution.started_at_s, execution.load_s = fact.at_s, state.history.load_s
 
 
 def _commanded(state: State, fact: r.ExecutionCommanded) -> None:
@@ -59,13 +61,35 @@ def _ended(state: State, fact: r.ExecutionEnded) -> None:
     if not move(state, group, execution, _S(fact.ending)):
         return
     execution.attempt = fact.attempt
+    state.history.to(fact.at_s, state.waterlevel, state.capacity)
     if fact.ending in ("completed", "timed_out") and fact.occupancy_s > 0:
         estimate = state.estimates.get(fact.task_type)
         if estimate is None:
             estimate = state.estimates[fact.task_type] = Estimate()
         estimate.learn(fact.occupancy_s)
         state.pace.lasted(fact.occupancy_s)
+        _remember(state, execution, fact)
+    if group.is_trained and group.num_active == 0:
+        state.history.remember(_ended_group(group, fact.task_type))
     close_if_over(state, group)
+
+
+def _remember(state: State, execution: Execution, fact: r.ExecutionEnded) -> None:
+    """Its work, and the mean load that it met."""
+    execution.tokens, execution.was_cut = fact.tokens_sampled, fact.ending == "timed_out"
+    ran_s = fact.at_s - execution.started_at_s
+    if execution.started_at_s > 0.0 and ran_s > 0.0:
+        state.history.ran(fact.tokens_sampled, fact.occupancy_s, (state.history.load_s - execution.load_s) / ran_s)
+
+
+def _ended_group(group: Group, task_type: str) -> Ended:
+    known = [execution for execution in group.executions.values() if execution.tokens > 0]
+    return Ended(
+        task_type,
+        [execution.tokens for execution in known],
+        [execution.was_cut for execution in known],
+        group.task.limits.wall_s,
+    )
 
 
 def _sample_ready(state: State, fact: r.SampleReady) -> None:

@@ -20,6 +20,8 @@ def _weights_published(state: State, fact: r.WeightsPublished) -> None:
     """A burst is over. What its boundary could not send is counted anew at the next."""
     if fact.version <= state.published_version:
         return
+    if state.history.updated_at_s > 0.0:
+        state.history.published(fact.at_s)
     state.published_version = fact.version
     state.steps_done = max(state.steps_done, fact.version)
     state.groups_per_step = boundary.smoothed(state)
@@ -55,19 +57,24 @@ def _plan_chosen(state: State, fact: r.PlanChosen) -> None:
 
 def _role_changed(state: State, fact: r.RoleChanged) -> None:
     cell = state.cells.get(fact.cell)
-    before = cell.change if cell else -1
-    if state.fleet.role_changed(fact) and fact.change > max(before, 0) and cell.kind == "elastic":
-        state.releases += fact.target == "training"
-        if cell.position == 0 and fact.target == "training":
+    before = (cell.change, cell.target, cell.burst) if cell else (-1, "rollout", -1)
+    if not state.fleet.role_changed(fact):
+        return
+    if cell.kind == "elastic" and fact.change > before[0] >= 0:
+        is_in = fact.target == "training"
+        state.releases += is_in - (before[1:] == ("training", state.burst))
+        if cell.position == 0 and is_in:
             state.entered_step = state.steps_done
         elif cell.position == 0:
             state.was_in_vain = state.entered_step == state.steps_done
     state.pace.to(fact.at_s, state.fleet.trainers)
+    state.history.to(fact.at_s, state.waterlevel, state.capacity)
 
 
 def _cell_reported(state: State, fact: r.CellReported) -> None:
     state.fleet.reported(fact)
     state.pace.to(fact.at_s, state.fleet.trainers)
+    state.history.to(fact.at_s, state.waterlevel, state.capacity)
 
 
 def _alarm_raised(state: State, fact: r.AlarmRaised) -> None:
@@ -98,6 +105,7 @@ def _group_dispatched(state: State, fact: r.GroupDispatched) -> None:
     state.groups[group.group_id] = group
     state.dispatched_groups += 1
     state.dispatched += group.num_active
+    state.history.to(fact.at_s, state.waterlevel, state.capacity)
     bump(state.active_by_tier, group.tier, group.num_active)
     bump(state.executions_by_state, ExecutionState.QUEUED, group.num_active)
     state.promotions += fact.promotions

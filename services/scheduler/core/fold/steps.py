@@ -33,6 +33,7 @@ def _step_updated(state: State, fact: r.StepUpdated) -> None:
     """Trained: what gave a gradient, and what the batch counted in its divisor (a sample with zero advantage has no gradient)."""
     if fact.version > state.steps_done:
         state.pace.updated(fact.at_s)
+        state.history.updated_at_s = fact.at_s
     state.steps_done = max(state.steps_done, fact.version)
     batch = state.batches.pop(fact.step, [])
     for group, execution in of_samples(state, dict.fromkeys([*fact.sample_ids, *batch])):
