@@ -26,6 +26,7 @@ COMMANDS = {
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
+    "what-if": ("gyre.cli.what_if", "What other scheduler settings would do to a running run."),
     "executions": ("gyre.cli.executions", "Suspend, resume, void or release executions."),
     "config": ("gyre.cli.configuration", "Check and show configurations."),
 }

@@ -20,6 +20,7 @@ from services.scheduler.core import Settings, State, decide
 from services.scheduler.rpc import Scheduler
 from services.scheduler.snapshots import Snapshots
 from services.scheduler.watch import Watched
+from services.scheduler.what_if import WhatIf
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ async def run(context: Context) -> None:
 
     feed = Feed(bus, state, on_fact, sequence)
     server = context.rpc_server("scheduler")
-    server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock, watched),
+    server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock, watched, WhatIf(context.config.scheduler)),
                "gyre.api.scheduler.v1.SchedulerService")  # fmt: skip
 
     async def work() -> None:

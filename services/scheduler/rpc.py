@@ -21,6 +21,7 @@ from services.scheduler.core.estimate import predicted_s
 from services.scheduler.describe import describe, queues
 from services.scheduler.intake import parse
 from services.scheduler.watch import Watched
+from services.scheduler.what_if import WhatIf
 
 STEPS_MAX = 10_000_000
 
@@ -28,9 +29,10 @@ STEPS_MAX = 10_000_000
 class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
     """Answers when the facts it made are durable and part of the state."""
 
-    def __init__(self, feed: Feed, clock: Clock, watched: Watched) -> None:
+    def __init__(self, feed: Feed, clock: Clock, watched: Watched, what_if: WhatIf) -> None:
         self._feed = feed
         self._watched = watched
+        self._what_if = what_if
         self._clock = clock
         self._submitting = asyncio.Lock()
         """Group ids count submissions, so these happen one after another."""
@@ -84,6 +86,12 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
 
     async def GetQueues(self, request: pb.GetQueuesRequest, context: grpc.aio.ServicerContext):
         return queues(self._feed.state, self._clock.now_s())
+
+    async def WhatIf(self, request: pb.WhatIfRequest, context: grpc.aio.ServicerContext):
+        try:
+            return await self._what_if.ask(self._feed.state, request)
+        except GyreError as error:
+            await abort_with(context, error)
 
     async def GetState(self, request: pb.GetStateRequest, context: grpc.aio.ServicerContext):
         return describe(self._feed.state)

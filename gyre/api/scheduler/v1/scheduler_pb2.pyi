@@ -279,3 +279,58 @@ class TierQueue(_message.Message):
     waiting_by_tenant: _containers.ScalarMap[str, int]
     queue_max_by_tenant: _containers.ScalarMap[str, int]
     def __init__(self, tier: _Optional[str] = ..., waiting_groups: _Optional[int] = ..., queue_max: _Optional[int] = ..., unfinished_executions: _Optional[int] = ..., concurrency_max: _Optional[int] = ..., wait_s_max: _Optional[float] = ..., promotions: _Optional[int] = ..., waiting_by_tenant: _Optional[_Mapping[str, int]] = ..., queue_max_by_tenant: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class WhatIfRequest(_message.Message):
+    __slots__ = ("knobs", "limit_s", "seeds")
+    class KnobsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    KNOBS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    SEEDS_FIELD_NUMBER: _ClassVar[int]
+    knobs: _containers.ScalarMap[str, str]
+    limit_s: float
+    seeds: int
+    def __init__(self, knobs: _Optional[_Mapping[str, str]] = ..., limit_s: _Optional[float] = ..., seeds: _Optional[int] = ...) -> None: ...
+
+class WhatIfResponse(_message.Message):
+    __slots__ = ("unchanged", "changed", "time_ratio", "time_ratio_error", "seeds", "measured_step_s", "basis")
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    TIME_RATIO_FIELD_NUMBER: _ClassVar[int]
+    TIME_RATIO_ERROR_FIELD_NUMBER: _ClassVar[int]
+    SEEDS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_STEP_S_FIELD_NUMBER: _ClassVar[int]
+    BASIS_FIELD_NUMBER: _ClassVar[int]
+    unchanged: Prediction
+    changed: Prediction
+    time_ratio: float
+    time_ratio_error: float
+    seeds: int
+    measured_step_s: float
+    basis: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, unchanged: _Optional[_Union[Prediction, _Mapping]] = ..., changed: _Optional[_Union[Prediction, _Mapping]] = ..., time_ratio: _Optional[float] = ..., time_ratio_error: _Optional[float] = ..., seeds: _Optional[int] = ..., measured_step_s: _Optional[float] = ..., basis: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Prediction(_message.Message):
+    __slots__ = ("step_s", "step_s_error", "staleness_mean", "staleness_max", "token_staleness_mean", "timed_out_share", "idle_share", "role_changes_per_step")
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_ERROR_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_MEAN_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_MAX_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_STALENESS_MEAN_FIELD_NUMBER: _ClassVar[int]
+    TIMED_OUT_SHARE_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_CHANGES_PER_STEP_FIELD_NUMBER: _ClassVar[int]
+    step_s: float
+    step_s_error: float
+    staleness_mean: float
+    staleness_max: int
+    token_staleness_mean: float
+    timed_out_share: float
+    idle_share: float
+    role_changes_per_step: float
+    def __init__(self, step_s: _Optional[float] = ..., step_s_error: _Optional[float] = ..., staleness_mean: _Optional[float] = ..., staleness_max: _Optional[int] = ..., token_staleness_mean: _Optional[float] = ..., timed_out_share: _Optional[float] = ..., idle_share: _Optional[float] = ..., role_changes_per_step: _Optional[float] = ...) -> None: ...

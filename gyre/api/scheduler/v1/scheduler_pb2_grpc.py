@@ -65,6 +65,11 @@ class SchedulerServiceStub:
                 request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesRequest.SerializeToString,
                 response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesResponse.FromString,
                 _registered_method=True)
+        self.WhatIf = channel.unary_unary(
+                '/gyre.api.scheduler.v1.SchedulerService/WhatIf',
+                request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfResponse.FromString,
+                _registered_method=True)
         self.GetState = channel.unary_unary(
                 '/gyre.api.scheduler.v1.SchedulerService/GetState',
                 request_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetStateRequest.SerializeToString,
@@ -120,6 +125,13 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WhatIf(self, request, context):
+        """Simulate from what has been measured up to now, with the knobs in force and with changed ones. RESOURCE_EXHAUSTED while another is being asked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetState(self, request, context):
         """Present state: cells, waterlevel, bursts, queues.
         """
@@ -159,6 +171,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.GetQueues,
                     request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesRequest.FromString,
                     response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesResponse.SerializeToString,
+            ),
+            'WhatIf': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhatIf,
+                    request_deserializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfResponse.SerializeToString,
             ),
             'GetState': grpc.unary_unary_rpc_method_handler(
                     servicer.GetState,
@@ -329,6 +346,33 @@ class SchedulerService:
             '/gyre.api.scheduler.v1.SchedulerService/GetQueues',
             gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesRequest.SerializeToString,
             gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.GetQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhatIf(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gyre.api.scheduler.v1.SchedulerService/WhatIf',
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfRequest.SerializeToString,
+            gyre_dot_api_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfResponse.FromString,
             options,
             channel_credentials,
             insecure,

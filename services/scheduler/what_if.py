@@ -1,0 +1,151 @@
+"""What would happen with other knobs: two simulations of the same workload, in a process of their own that is stopped at its limit (D15).
+
+WhatIf ─▶ present.specification ─▶ python -m services.scheduler.what_if ─▶ a line a seed ─▶ summary
+                                   stdin: both specifications, seeds
+"""
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import signal
+import statistics
+import sys
+import tomllib
+from typing import Any
+
+from gyre.api.scheduler.v1 import scheduler_pb2 as pb
+from gyre.config import SchedulerConfig
+from gyre.errors import InvalidInput, Overloaded, Unavailable
+from gyre.supervisor.child import die_with_parent
+from services.scheduler.core import State
+from services.scheduler.present import measured_step_s, specification
+from services.scheduler.simulator import parse, simulate
+
+LIMIT_S, LIMIT_S_MAX = 30.0, 600.0
+SEEDS, SEEDS_MAX = 8, 100
+KNOBS_MAX = 32
+NICE = 10
+"""The services of the run go first."""
+HOUR_S = 3600.0
+_MEASURES = ("step_h", "staleness_mean", "staleness_max", "token_staleness_mean", "timed_out_share", "idle_share")
+
+
+class WhatIf:
+    """One question at a time."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self._busy = asyncio.Lock()
+
+    async def ask(self, state: State, request: pb.WhatIfRequest) -> pb.WhatIfResponse:
+        """Raises InvalidInput for impossible knobs, Conflict before anything was measured, Overloaded, Unavailable when nothing was done in time."""
+        limit_s, seeds = request.limit_s or LIMIT_S, request.seeds or SEEDS
+        if not 1 <= seeds <= SEEDS_MAX or not 0 < limit_s <= LIMIT_S_MAX:
+            raise InvalidInput(
+                f"seeds is 1 to {SEEDS_MAX} and limit_s up to {LIMIT_S_MAX:g}, not {seeds} and {limit_s:g}"
+            )
+        base, basis = specification(state, self._config)
+        changed = with_knobs(base, dict(request.knobs))
+        parse(base)
+        parse(changed)
+        if self._busy.locked():
+            raise Overloaded("another what-if is being simulated", retry_after_s=5.0)
+        async with self._busy:
+            pairs = await _simulated({"specs": [base, changed], "seeds": seeds}, limit_s)
+        if not pairs:
+            raise Unavailable(f"not one seed was simulated within {limit_s:g} s: allow more, or ask about fewer cells")
+        reply = summary(pairs)
+        reply.measured_step_s = measured_step_s(state)
+        reply.basis.extend(basis)
+        return reply
+
+
+def with_knobs(base: dict[str, Any], knobs: dict[str, str]) -> dict[str, Any]:
+    """`base` with fields of its scheduler section replaced. Raises InvalidInput for what is no field or no TOML value."""
+    if not knobs or len(knobs) > KNOBS_MAX:
+        raise InvalidInput(f"name 1 to {KNOBS_MAX} knobs, e.g. extra_depth_steps = 1")
+    scheduler, cluster = dict(base["scheduler"]), dict(base["cluster"])
+    for name, text in knobs.items():
+        if name not in scheduler:
+            raise InvalidInput(f"scheduler has no field {name[:80]!r}; it has {', '.join(sorted(scheduler))}")
+        try:
+            scheduler[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            scheduler[name] = text
+    if "cell_capacity" in knobs:  # a simulated cell's capacity is its node's slots
+        cluster["slots_per_node"] = scheduler["cell_capacity"]
+    return base | {"scheduler": scheduler, "cluster": cluster}
+
+
+def summary(pairs: list[list[dict[str, float]]]) -> pb.WhatIfResponse:
+    """`pairs`: for each seed the measures of both variants."""
+    ratios = [changed["step_h"] / unchanged["step_h"] for unchanged, changed in pairs]
+    return pb.WhatIfResponse(
+        unchanged=_prediction([pair[0] for pair in pairs]), changed=_prediction([pair[1] for pair in pairs]),
+        time_ratio=statistics.fmean(ratios), time_ratio_error=_error(ratios), seeds=len(pairs),
+    )  # fmt: skip
+
+
+def _prediction(found: list[dict[str, float]]) -> pb.Prediction:
+    def mean(name: str) -> float:
+        return statistics.fmean(one[name] for one in found)
+
+    step_s = [one["step_h"] * HOUR_S for one in found]
+    return pb.Prediction(
+        step_s=statistics.fmean(step_s), step_s_error=_error(step_s), staleness_mean=mean("staleness_mean"),
+        staleness_max=int(max(one["staleness_max"] for one in found)), token_staleness_mean=mean("token_staleness_mean"),
+        timed_out_share=mean("timed_out_share"), idle_share=mean("idle_share"), role_changes_per_step=mean("role_changes_per_step"),
+    )  # fmt: skip
+
+
+def _error(values: list[float]) -> float:
+    """Standard error of the mean; 0 for one value, of which nothing is known."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+async def _simulated(job: dict[str, Any], limit_s: float) -> list[list[dict[str, float]]]:
+    """What the child had printed when it ended or when its time was up. Raises Unavailable with its last words."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "services.scheduler.what_if", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent, start_new_session=True, limit=2**20,
+    )  # fmt: skip
+    assert child.stdin is not None and child.stdout is not None and child.stderr is not None
+    pairs = []
+    try:
+        async with asyncio.timeout(limit_s):
+            child.stdin.write(json.dumps(job).encode())
+            child.stdin.close()
+            async for line in child.stdout:
+                pairs.append(json.loads(line))
+            if await child.wait() != 0:
+                words = (await child.stderr.read()).decode(errors="replace").strip().splitlines()
+                raise Unavailable(f"the simulation failed: {(words or ['it said nothing'])[-1]}")
+    except TimeoutError:
+        pass
+    finally:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(signal.SIGKILL)
+            await child.wait()
+    return pairs
+
+
+def main() -> None:
+    """The child: both variants for one seed after the other, a line of JSON each."""
+    os.nice(NICE)
+    job = json.load(sys.stdin)
+    specs = [parse(tree) for tree in job["specs"]]
+    for seed in range(1, job["seeds"] + 1):
+        print(json.dumps([_measures(spec, seed) for spec in specs]), flush=True)
+
+
+def _measures(spec: Any, seed: int) -> dict[str, float]:
+    found = simulate(spec, seed)
+    steps = found.simulated_s / HOUR_S / found.step_h if found.step_h else 1.0
+    return {name: getattr(found, name) for name in _MEASURES} | {"role_changes_per_step": found.role_changes / steps}
+
+
+if __name__ == "__main__":
+    main()
