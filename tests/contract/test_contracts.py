@@ -39,7 +39,7 @@ def test_commands_in_the_documentation_exist(document):
     fenced = re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL)
     plain = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     code = "\n".join([*fenced, *re.findall(r"`([^`\n]+)`", plain)])
-    assert set(re.findall(r"\bgyre ([a-z]+)\b", code)) <= set(COMMANDS)
+    assert set(re.findall(r"\bgyre ([a-z-]+)\b", code)) <= set(COMMANDS)
     assert set(re.findall(r"\bmake ([a-z-]+)", code)) <= targets
     for link in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (document.parent / link).exists(), f"{document.name} links to {link}"

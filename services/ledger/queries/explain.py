@@ -4,6 +4,7 @@
 
     sample_id, state (in_flight, ready, trained, dropped), task, group, execution, attempt
     attempts    every attempt of the execution, oldest first
+    commands    what was commanded of the execution, in order (C2)
     evidence    image_digest, seed, tool_versions, dependency_snapshot                      (reproducibility four)
     versions    min, mean, max, dispatched, fingerprint                                     (C7)
     queue       tier, wait_s, promotions
@@ -28,6 +29,8 @@ from services.ledger.queries.sql import number, one, rows, unpacked
 from services.ledger.queries.trace import spans, stages
 
 ATTEMPTS = "SELECT * FROM attempts WHERE run = :run AND execution_id = :execution ORDER BY attempt"
+
+COMMANDS = "SELECT * FROM commands WHERE run = :run AND execution_id = :execution ORDER BY ordinal"
 
 GROUP = "SELECT * FROM groups WHERE run = :run AND group_id = :group"
 
@@ -83,6 +86,9 @@ def explain(connection: sa.Connection, run: str, sample_id: str) -> dict[str, An
         "state": "trained" if training else "dropped" if drop else "ready" if sample else "in_flight",
         "task": _but(task, "run", "at_s", "group_id"),
         "attempts": [_but(row, "run", "group_id") for row in attempts],
+        "commands": [
+            _but(row, "run", "group_id", "execution_id") for row in rows(connection, COMMANDS, run=run, execution=execution)
+        ],
         "evidence": {name: own.get(name) for name in ("image_digest", "seed", "tool_versions", "dependency_snapshot")},
         "versions": _versions(sample, calls, dispatch, own, fingerprint),
         "queue": {"tier": dispatch.get("tier"), "wait_s": dispatch.get("queue_wait_s"), "promotions": dispatch.get("promotions")},

@@ -138,8 +138,10 @@ class ModelCalls:
             asyncio.get_running_loop().call_later(RETRY_GRACE_S, self._abandon_unwatched, running)
 
     def hold(self, sample: str) -> None:
-        """The execution is suspended: calls that begin from here on wait."""
+        """The execution is suspended: calls that begin from here on wait, and leave its place at a cell to others."""
         self._held.add(sample)
+        if (entry := self._open.get(sample)) is not None and not entry.live:
+            self._pool.forget(sample)
 
     def go_on(self, sample: str) -> None:
         """The execution is resumed."""

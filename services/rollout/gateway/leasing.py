@@ -10,10 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
-
-from opentelemetry import trace
 
 from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.bus import Bus, Delivery
@@ -23,12 +20,13 @@ from gyre.config import Config
 from gyre.errors import InvalidInput
 from gyre.ids import sample_id
 from gyre.records import ExecutionEnded, ExecutionLeased, TaskDispatched
-from gyre.telemetry import emit_span, span_context, traceparent_of
+from gyre.telemetry import emit_span
 from services.rollout.core.commands import Order
 from services.rollout.core.ending import Said, check_evidence
 from services.rollout.core.leases import Attachment, Lease, LeaseBook, Offer
 from services.rollout.gateway.calls import ModelCalls, Totals
 from services.rollout.gateway.environments import Environments
+from services.rollout.gateway.held import Held
 from services.rollout.gateway.http import MODEL_NAME
 from services.rollout.gateway.messages import (
     assignment,
@@ -54,15 +52,6 @@ UNLIMITED_DELIVERIES = -1
 """Attempts are counted here (rollout.attempts_max), so that the last one becomes an ending on record and not silence."""
 
 
-@dataclass(eq=False)
-class _Held:
-    """A delivery in hand, with its execution's span."""
-
-    delivery: Delivery
-    span: trace.Span | None = None
-    traceparent: str = ""
-
-
 class Leasing:
     """All executions in this gateway's hands. Listener of gateway.environments."""
 
@@ -82,7 +71,7 @@ class Leasing:
         self._environments = environments
         self._lease_s = config.rollout.lease_s
         self.book = LeaseBook(restored.attempts, self._lease_s, config.rollout.attempts_max, clock.monotonic_s())
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, Held] = {}
         self.parked: dict[str, Delivery] = {}
         self._early: dict[str, list[tuple[str, pb.AttachRequest]]] = {}
         """Messages about executions whose lease has not come back to this gateway yet."""
@@ -223,7 +212,7 @@ class Leasing:
             "execution queued", task.dispatched_at_s or now_s, now_s, delivery.traceparent,
             **{"gyre.execution": lease.execution_id, "gyre.attempt": lease.attempt, "gyre.tier": task.tier},
         )  # fmt: skip
-        held = self._held[lease.execution_id] = self._hold(lease, delivery)
+        held = self._held[lease.execution_id] = Held.of(lease, delivery)
         self._restored.leased_at_s[sample] = now_s
         leased = ExecutionLeased(
             execution_id=lease.execution_id, group_id=task.group_id, attempt=lease.attempt, holder=self._holder, at_s=now_s
@@ -237,7 +226,7 @@ class Leasing:
         if execution in self._held:
             self._held[execution].delivery = delivery
         else:
-            self._held[execution] = self._hold(lease, delivery)
+            self._held[execution] = Held.of(lease, delivery)
             started_at_s = self._restored.started_at_s.get(sample_of(lease))
             age_s = self._clock.now_s() - started_at_s if started_at_s is not None else 0.0
             lease.started_s = self._clock.monotonic_s() - age_s if started_at_s is not None else None
@@ -247,17 +236,6 @@ class Leasing:
             log.info("%s attempt %d goes on", execution, lease.attempt)
         for instance_id, message in self._early.pop(execution, ()):
             await self._environments.answer(message, instance_id)
-
-    def _hold(self, lease: Lease, delivery: Delivery) -> _Held:
-        context = span_context(delivery.traceparent)
-        parent = trace.set_span_in_context(trace.NonRecordingSpan(context)) if context else None
-        attributes = {
-            "gyre.execution": lease.execution_id,
-            "gyre.attempt": lease.attempt,
-            "gyre.task_type": lease.task.task.task_type,
-        }
-        span = trace.get_tracer("gyre").start_span("execution", context=parent, attributes=attributes)
-        return _Held(delivery, span, traceparent_of(span) or delivery.traceparent)
 
     def _assignment(self, lease: Lease) -> pb.AttachResponse:
         return assignment(lease, self._held[lease.execution_id].traceparent, self._secret)
@@ -296,13 +274,7 @@ class Leasing:
         self._orders.apply(record)
         self._drop(lease)
         if held is not None:
-            if held.span is not None:
-                held.span.set_attributes(
-                    {"gyre.ending": said.ending, "gyre.reason": said.reason, "gyre.turns": totals.turns}
-                )
-                if said.ending == "failed":
-                    held.span.set_status(trace.Status(trace.StatusCode.ERROR, said.reason))
-                held.span.end()
+            held.ended(said.ending, said.reason, totals.turns)
             await held.delivery.ack()
 
     def _ended_fact(self, lease: Lease, said: Said, totals: Totals, traceparent: str) -> ExecutionEnded:
@@ -416,7 +388,5 @@ class Leasing:
         self._early.pop(lease.execution_id, None)
         self._changed.set()
         if held is not None:
-            if held.span is not None:
-                held.span.set_status(trace.Status(trace.StatusCode.ERROR, reason))
-                held.span.end()
+            held.lost(reason)
             await held.delivery.nak()

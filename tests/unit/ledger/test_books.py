@@ -142,3 +142,11 @@ def test_queue_curves_are_by_tier_and_add_up(tmp_path):
         {"from_s": 2.0, "groups": 5, "wait_s_mean": 1.0, "wait_s_max": 1.0, "promotions": 5}
     ]
     assert [(point["from_s"], point["wait_s_mean"]) for point in found["curves"]["long"]] == [(61.0, 9.0)]
+
+
+def test_a_samples_page_shows_what_was_commanded(whole):
+    """C2: g000004-e0 was suspended and resumed, each carried out a second later."""
+    with whole.read() as connection:
+        commands = explain(connection, RUN, "g000004-e0-a1")["commands"]
+    said = [(one["command"], one["commanded_at_s"], one["carried_out_at_s"], one["attempt"]) for one in commands]
+    assert said == [("suspend", 34.0, 35.0, 1), ("resume", 35.0, 36.0, 1)]

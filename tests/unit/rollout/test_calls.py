@@ -180,3 +180,29 @@ def test_the_gateway_starts_without_torch_and_transformers():
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+async def test_calls_of_a_suspended_execution_wait_and_go_on_when_it_is_resumed(made):
+    """C2: the pool is not asked meanwhile; a retry still joins the call that waits."""
+    calls, pool, bus, _ = made
+    calls.hold("g000001-e0-a1")
+    running = calls.begin(claims(), request(START), "main")
+    await asyncio.sleep(0)
+    assert calls.begin(claims(), request(START), "main") is running
+    assert not pool.seen and not running.done.done()
+    calls.go_on("g000001-e0-a1")
+    assert (await running.done).parsed.content == "hello" and len(bus.records) == 1
+
+
+async def test_a_call_that_waits_for_its_suspended_execution_ends_with_it(made):
+    """C2: voided while suspended: nothing was sampled, so nothing is recorded, and a later attempt is not held."""
+    calls, pool, bus, _ = made
+    pool.finish = "aborted"
+    calls.hold("g000001-e0-a1")
+    running = calls.begin(claims(), request(START), "main")
+    await asyncio.sleep(0)
+    pool.text = ""
+    totals = await calls.close("g000001-e0-a1")
+    with pytest.raises(Exception, match="abandoned"):
+        await running.done
+    assert (totals.turns, totals.calls, bus.records) == (0, 0, [])
