@@ -62,10 +62,10 @@ def _scaled(chosen: Calibration, factor: float) -> Calibration:
 def _large(spec: Spec, chosen: Calibration) -> Spec:
     """The row's cells in the large cluster: elastic in 4, fixed splits in the same proportion."""
     scheduler, cluster = spec.scheduler, spec.cluster
-    if scheduler.mode == "elastic":
+    if scheduler.mode == "elastic" and not scheduler.standalone_cells:
         scheduler = msgspec.structs.replace(scheduler, cells=CELLS)
         cluster = msgspec.structs.replace(cluster, cell_nodes=[NODES // CELLS] * CELLS)
-    elif scheduler.mode == "colocate" and scheduler.standalone_cells:
+    elif scheduler.mode != "async" and scheduler.standalone_cells:
         standalone = round(spec.cell_nodes[-1] * NODES / chosen.nodes)
         cluster = msgspec.structs.replace(cluster, cell_nodes=[NODES - standalone, standalone])
     horizon = msgspec.structs.replace(spec.horizon, first_steps=STEPS, warmup_steps=0, steady_steps=0)

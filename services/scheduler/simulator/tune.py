@@ -86,7 +86,7 @@ def _layouts(row: Row, chosen: Calibration) -> list[dict[str, Any]]:
         return [
             {"cell_nodes": [count, "rest"]} for count in range(SPLIT_NODES, chosen.nodes - SPLIT_NODES + 1, SPLIT_NODES)
         ]
-    if row.mode == "colocate" and row.standalone_cells:
+    if row.standalone_cells:  # a pool beside standalone nodes
         return [{"cell_nodes": ["rest", count]} for count in range(SPLIT_NODES, chosen.nodes // 2 + 1, SPLIT_NODES)]
     if row.mode == "colocate":
         return [{}]

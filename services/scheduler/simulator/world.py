@@ -17,7 +17,7 @@ from gyre import records as r
 from gyre.config import Config
 from gyre.errors import InvariantBroken
 from gyre.ids import execution_id, group_id
-from services.scheduler.core import Settings, State, apply, decide
+from services.scheduler.core import Settings, State, apply, boundary, decide
 from services.scheduler.core.estimate import predicted_s
 from services.scheduler.core.roles.two_way import HYSTERESIS
 from services.scheduler.simulator import cells as cells_
@@ -139,7 +139,9 @@ class World:
                     training.collect(rollout.ready)
                 roles.react()
                 training.react()
-                if not self._fold():
+                is_news = bool(training.facts or roles.facts)  # what was only placed gives nothing to decide
+                self._fold()
+                if not is_news:
                     break
         else:
             raise InvariantBroken(f"decisions do not settle at {now_s:.3f} s: the last are {decisions}")
@@ -175,24 +177,26 @@ class World:
         wait_s = HYSTERESIS * self.state.fleet.switch_cost_s() + INSTANT_S
         self.events.at(self.events.now_s + wait_s, self._tick)
 
-    def _fold(self) -> bool:
-        """Tell the policy what has happened; False when there was nothing."""
-        is_any = False
+    def _fold(self) -> None:
+        """Tell the policy what has happened."""
+        state = self.state
         for part in self._parts:
-            while part.facts:
+            if part.facts:
                 facts, part.facts = part.facts, []
-                is_any = True
                 for fact in facts:
-                    apply(self.state, fact)
-        return is_any
+                    apply(state, fact)
 
     def _say(self, fact: object) -> None:
         apply(self.state, fact)
 
     def _submit(self) -> None:
-        """Tasks come as they are needed, in the order of the data set, so that no order of dispatch can choose the easy ones."""
+        """Tasks come as they are needed, in the order of the data set, so that no order of dispatch can choose the easy ones.
+
+        Before a boundary is decided what it will send has to wait already: whether the core stays depends on it.
+        """
         state = self.state
-        while state.need > len(state.queue):
+        wanted = boundary.need_groups(state)[0] if boundary.is_due(state) else state.need
+        while wanted > len(state.queue):
             self._submit_one(state)
 
     def _submit_one(self, state: State) -> None:
