@@ -40,19 +40,21 @@ def select(state: State) -> list[Group]:
     """Groups to be sent now: every evaluation, and train groups that are due, inside their tiers' caps.
 
     What could not be sent at the boundary (nothing queued, tier full) follows later under the same policy version; once a cell has been released
-    in this burst only what the remaining cells can hold at once. A group larger than its tier's cap goes when the tier is empty.
+    in this burst only what the remaining cells can hold at once (continuous dispatch has no such bound: it keeps its level). A group larger than
+    its tier's cap goes when the tier is empty.
     """
     chosen = list(state.evaluations.values())
     due = groups_due(state)
     if due == 0 or not state.queue.groups:
         return chosen
     room = state.capacity - state.waterlevel - sum(group.size for group in chosen)
+    is_late = state.releases > 0 and state.settings.dispatch == "boundary"
     active = dict(state.active_by_tier)
     selection = selected(state)
     for group in selection:
         unfinished = active.get(group.tier, 0)
         is_full = unfinished and unfinished + group.size > state.settings.tier(group.tier).concurrency_max
-        if is_full or (state.releases and group.size > room):
+        if is_full or (is_late and group.size > room):
             selection.refuse()
             continue
         selection.take()

@@ -1,10 +1,11 @@
 """The law of staleness, measured on the real core in a random world (A5)."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.core import Settings
+from tests.unit.scheduler.test_modes import MODES
 from tests.unit.scheduler.world import World
 
 WARM_UP_STEPS = 30
@@ -70,6 +71,59 @@ def test_a_workload_that_drifts_keeps_the_law():
     world.start(steps)
     world.run()
     assert mean_staleness(world, steps - 20) == pytest.approx(1.5, abs=0.08)
+
+
+DURATIONS = {
+    "all alike": lambda rng: 1.0,
+    "exponential": lambda rng: rng.expovariate(1.0),
+    "lognormal, σ 1.3": lambda rng: rng.lognormvariate(0.0, 1.3),
+    "Pareto without variance": lambda rng: min(rng.paretovariate(1.5), 100.0),
+    "nine short, one long": lambda rng: 0.1 if rng.random() < 0.9 else 10.0,
+}
+"""What nobody would have to know: means, tails and shapes differ, the law does not."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    durations=st.sampled_from(sorted(DURATIONS)), dispatch=st.sampled_from(["boundary", "continuous"]), mu=st.integers(1, 3),
+    phi=st.sampled_from([0.0, 0.3, 1.0, 2.5]), groups=st.integers(2, 5), oldest_first=st.booleans(),
+    train_s=st.sampled_from([0.01, 0.3]), seed=st.integers(0, 10_000),
+)  # fmt: skip
+def test_the_law_holds_in_every_mode_for_any_durations(
+    mode, durations, dispatch, mu, phi, groups, oldest_first, train_s, seed
+):
+    """A5, A9: within .02 steps of φ + (μ−1)/2, or of M/B − 1 + (μ−1)/2 for continuous dispatch, M = ⌊(φ+μ)·B⌋ on average (φ+μ)·B.
+
+    What is left over is known: the ages outstanding at both ends of the window, over the groups trained in it. It is counted, not guessed:
+    `edges` is exactly the sum of (steps that a group had been outstanding for) at the end less that at the start.
+    """
+    steps = 120 * mu
+    world = World(
+        Settings(cells=4, cell_capacity=4, groups_per_step=groups, steps_per_publish=mu, extra_depth_steps=phi, dispatch=dispatch, **fitting(mode)),
+        seed=seed, oldest_first=oldest_first, duration_s=DURATIONS[durations], train_s=train_s,
+    )  # fmt: skip
+    world.submit(steps * groups, 1)
+    world.start(steps)
+    world.run()
+    assert world.state.steps_done == steps
+    law = phi + (mu - 1) / 2 + (mu - 1 if dispatch == "continuous" else 0)
+    start, end = WARM_UP_STEPS // mu * mu, steps - 12 * mu
+    steady = [(step, age) for step, age in world.staleness if start <= step < end]
+    edges = outstanding_ages(world, end) - outstanding_ages(world, start)
+    mean = (sum(age for _, age in steady) + edges) / len(steady)
+    assert mean == pytest.approx(law, abs=0.02)
+
+
+def fitting(mode: str) -> dict:
+    """The mode's settings on four cells."""
+    changes = dict(MODES[mode])
+    return {**changes, **{name: 1 for name in ("training_cells", "standalone_cells") if name in changes}}
+
+
+def outstanding_ages(world: World, step: int) -> int:
+    """Sum over the groups outstanding just before boundary `step` of the steps since their dispatch version."""
+    return sum(step - (trained - age) for trained, age in world.staleness if trained - age < step <= trained)
 
 
 def test_the_start_up_term_is_phi_over_the_number_of_bursts():

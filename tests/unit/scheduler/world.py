@@ -14,7 +14,7 @@ from typing import Any
 from gyre import records as r
 from gyre.ids import sample_id
 from services.scheduler.core import Settings, State, apply, decide
-from services.scheduler.core.dispatch import tasks
+from services.scheduler.core.dispatch import select, tasks
 from tests.unit.scheduler import facts
 
 
@@ -62,7 +62,9 @@ class World:
         self._ready: list[str] = []
         self._frozen: list[tuple[r.TaskDispatched, float]] = []
         """Executions that would have ended while no cell served."""
+        self._has_resumed = False
         self._quiet_at = -1
+        self._was_cell_reported = False
         self._step_open = False
         self._paused: Callable[[], None] | None = None
         """The update of a step whose core has left."""
@@ -108,6 +110,7 @@ class World:
     def say(self, fact: Any) -> None:
         apply(self.state, fact)
         self.log.append(fact)
+        self._was_cell_reported |= isinstance(fact, r.CellReported)
 
     def settle(self) -> None:
         """Decide, as the service does, until nothing follows; and let the rest of the cluster react."""
@@ -126,8 +129,9 @@ class World:
                 self.levels.append(self.state.outstanding_groups)
             self._start_executions()
             self._train()
-            if not decisions:
+            if not decisions and not self._has_resumed:
                 return
+            self._has_resumed = False
         raise AssertionError("decisions do not settle: decide is not idempotent")
 
     # What the other services do
@@ -184,7 +188,7 @@ class World:
         if not can_train:
             return
         if self._paused is not None:
-            paused, self._paused = self._paused, None
+            paused, self._paused, self._has_resumed = self._paused, None, True
             paused()
         if self._updating:
             return
@@ -199,7 +203,7 @@ class World:
             self._batch = []
         while self._ready and len(self._batch) < self._wanted:
             self._take()
-        nothing_left = not self._ready and self.state.outstanding_groups == len(self._batch)
+        nothing_left = not self._ready and self.state.outstanding_groups == len(self._batch) and not select(self.state)
         if len(self._batch) >= self._wanted or nothing_left:
             self._close("turns" if len(self._batch) >= self._wanted else "exhausted")
 
@@ -266,6 +270,6 @@ class World:
             training.append(request.cell)
         else:
             training.remove(request.cell)
-        if not any(cell.is_lost for cell in cells.values()):
+        if not self._was_cell_reported:
             assert training == list(cells)[: len(training)], "trainers are no prefix of the cell order"
         self.trainers.append(training)

@@ -27,8 +27,10 @@ def burst_has_sent(state: State) -> bool:
 
 
 def is_dry(state: State) -> bool:
-    """All groups of this burst were dropped: their step must be opened all the same, to be closed without gradient."""
-    return state.outstanding_groups == 0 and state.sent_groups > 0
+    """Nothing is left to train in a burst that has begun (all was dropped, or its first steps took more than planned): its steps must be opened all
+    the same, to be closed without gradient, or the next boundary would never come."""
+    has_begun = state.sent_groups > 0 or state.steps_done > state.opened_step
+    return state.outstanding_groups == 0 and has_begun and state.steps_done < state.burst_end
 
 
 def last_batch_is_open(state: State) -> bool:
