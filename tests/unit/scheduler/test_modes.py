@@ -97,6 +97,26 @@ def test_without_streaming_a_step_waits_for_its_whole_batch():
     assert state.cells["cell-0"].target == "training"
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_pool_does_not_leave_between_the_last_group_of_a_batch_and_the_word_that_it_is_whole(streaming):
+    """A9: the two are facts of their own, and whoever decides between them sees nothing ready and nobody serving."""
+    state = State(chosen(mode="colocate", streaming=streaming, steps_per_publish=1, cell_capacity=20))
+    for index in range(20):
+        apply(state, facts.submitted(index, size=1))
+    apply(state, facts.started_run(3))
+    settle(state)
+    for index in range(4):
+        finish(state, f"g{index:06d}-e0")
+        settle(state)
+    assert trainers(state) == 5 and state.waterlevel > 0
+    samples = [f"g{index:06d}-e0-a1" for index in range(4)]
+    for index, sample in enumerate(samples):
+        apply(state, facts.extended(0, f"g{index:06d}", [sample]))
+    assert state.ready_groups == 0 and settle(state, 0.5) == [] and trainers(state) == 5
+    apply(state, facts.closed(0, [f"g{index:06d}" for index in range(4)], samples))
+    assert settle(state, 50.0) == [] and trainers(state) == 5
+
+
 def settle(state: State, now_s: float = 0.0) -> list:
     """All that is decided, folded; role changes complete at once."""
     made = []

@@ -10,6 +10,8 @@ from services.scheduler.core.state import State
 
 PATIENCE_S = 10.0
 """A batch begins at once when the core is there and its data is; for what has not begun by then something is missing."""
+SETTLE_S = 1.0
+"""A batch that took its last ready group is closed at once if that completes it, but by a fact of its own."""
 
 
 def moves(state: State, now_s: float) -> list[tuple[str, str]]:
@@ -56,5 +58,6 @@ def is_stuck(state: State, now_s: float) -> bool:
     if state.capacity > 0 or state.waterlevel == 0 or state.closed_step >= state.steps_done:
         return False
     if state.is_in_step:
-        return state.ready_groups == 0
+        # Without streaming a batch is whole when it begins; with it, the word that it is complete may be on its way.
+        return state.settings.streaming and state.ready_groups == 0 and now_s - state.pace.at_s > SETTLE_S
     return now_s - state.fleet.core.at_s > PATIENCE_S
