@@ -1,4 +1,4 @@
-"""Runs the variants one after the other on the real services, and asks the simulator about each."""
+"""Runs the variants on the real services, one after the other or a few at once, and asks the simulator about each."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,9 +25,15 @@ Say = Callable[[str], None]
 class EmulatedDriver(Driver):
     """The driver of `gyre train`, over emulated processes; notes when what happened."""
 
-    def __init__(self, config: Config, folder: RunFolder, say: Say) -> None:
+    def __init__(self, config: Config, folder: RunFolder, say: Say, gate: asyncio.Barrier) -> None:
+        """Training begins when all that run at once are up, so that nobody's start disturbs another's measurement."""
         super().__init__(config, folder, say, emulated_stages)
         self.timeline = Timeline()
+        self._gate = gate
+
+    async def _train(self, scheduler: Any) -> None:
+        await self._gate.wait()
+        await super()._train(scheduler)
 
     async def _follow(self, bus: Bus) -> None:
         async for fact, _ in bus.follow(FOLLOWS):
@@ -38,17 +44,15 @@ class EmulatedDriver(Driver):
 
 
 async def compare(variants: list[Variant], folder: Path, say: Say) -> dict[str, Any]:
-    """Runs them all; the result also lies in `folder`/dry-run.json. Raises GyreError."""
-    rows = []
-    for number, variant in enumerate(variants, 1):
-        say(f"{variant.name}: {number} of {len(variants)}, {described(variant.config)}")
-        row = await _run(variant, folder / variant.name, say)
-        rows.append(row)
-        said = f"{variant.name}: {row['wall_h']:.2f} h of the workload in {row['measured_s']:.0f} s"
-        if row["simulated_h"] is not None:
-            said += f"; the simulator says {row['simulated_h']:.2f} h, {row['error']:+.1%}"
-        say(said)
+    """Runs them all, `variants_at_once` side by side; the rows are in their order. Raises GyreError."""
     first = variants[0].config
+    model_dir = model.make(folder / "emulated-model")
+    rows: list[dict[str, Any]] = []
+    at_once = first.emulation.variants_at_once
+    for start in range(0, len(variants), at_once):
+        rows += await _together(variants[start : start + at_once], folder, model_dir, say)
+    for row, variant in zip(rows, variants, strict=True):
+        await _predict(row, variant, folder / variant.name, say)
     return {
         "time_scale": first.emulation.time_scale,
         "steps": first.run.steps,
@@ -58,11 +62,23 @@ async def compare(variants: list[Variant], folder: Path, say: Say) -> dict[str, 
     }
 
 
-async def _run(variant: Variant, root: Path, say: Say) -> dict[str, Any]:
+async def _together(batch: list[Variant], folder: Path, model_dir: Path, say: Say) -> list[dict[str, Any]]:
+    """When one fails the others are stopped in order. Raises its GyreError."""
+    gate = asyncio.Barrier(len(batch))
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_run(variant, folder / variant.name, model_dir, say, gate)) for variant in batch]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def _run(variant: Variant, root: Path, model_dir: Path, say: Say, gate: asyncio.Barrier) -> dict[str, Any]:
+    say(f"{variant.name}: {described(variant.config)}")
     folder = RunFolder(root)
     folder.make()
-    config = emulated(variant.config, model.make(root.parent / "emulated-model"))
-    driver = EmulatedDriver(config, folder, lambda _: None)
+    config = emulated(variant.config, model_dir)
+    driver = EmulatedDriver(config, folder, lambda _: None, gate)
     telling = asyncio.create_task(_tell(driver, variant.name, say))
     try:
         summary = await driver.run()
@@ -71,14 +87,19 @@ async def _run(variant: Variant, root: Path, say: Say) -> dict[str, Any]:
         await asyncio.gather(telling, return_exceptions=True)
     row = {"name": variant.name, "role": variant.role} | measured(driver.timeline, driver.progress, config)
     row["audit"] = [name for name, passed in summary["audit"].items() if not passed]
+    say(f"{variant.name}: {row['wall_h']:.2f} h of the workload in {row['measured_s']:.0f} s")
+    return row
+
+
+async def _predict(row: dict[str, Any], variant: Variant, root: Path, say: Say) -> None:
     row["simulated_h"], row["error"] = None, None
     try:
         simulated_h = await predicted_h(variant.config, root)
     except GyreError as error:
         say(f"{variant.name}: no word of the simulator: {error}")
-    else:
-        row["simulated_h"], row["error"] = round(simulated_h, 4), round(row["wall_h"] / simulated_h - 1, 4)
-    return row
+        return
+    row["simulated_h"], row["error"] = round(simulated_h, 4), round(row["wall_h"] / simulated_h - 1, 4)
+    say(f"{variant.name}: the simulator says {simulated_h:.2f} h, {row['error']:+.1%}")
 
 
 async def _tell(driver: EmulatedDriver, name: str, say: Say) -> None:
