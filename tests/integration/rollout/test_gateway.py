@@ -148,6 +148,24 @@ async def test_calls_move_to_another_cell_when_theirs_goes_to_training(driver):
     assert all(record.cells == ["cell-0", "cell-1"] for record in moved)
 
 
+async def test_calls_of_a_whole_pool_wait_with_the_tokens_they_have(driver):
+    """A9, colocate: all cells leave at once; the harness sees a pause in its stream and no error, and its call goes on where it was."""
+    clients = [driver.client((await driver.begin(index, output_tokens_max=450))[0]) for index in range(4)]
+    calls = [client.chat.completions.create(model="m", messages=START, stream=True) for client in clients]
+    chunks = [aiter(stream) for stream in await asyncio.gather(*calls)]
+    await asyncio.gather(*(anext(one) for one in chunks))
+    await asyncio.gather(driver.to_training("cell-0"), driver.to_training("cell-1"))
+    state = await driver.state()
+    assert state.calls_running == 0
+    await asyncio.gather(driver.to_rollout("cell-0"), driver.to_rollout("cell-1"))
+    for one in chunks:
+        last = [chunk async for chunk in one][-1]
+        assert last.choices[0].finish_reason in ("stop", "length", "tool_calls")
+    records = [record for index in range(4) for record in await driver.recorded(1, index)]
+    assert sum(record.wait_s > 0 for record in records) >= state.calls_waiting
+    assert all(len(array(record.output_ids, "int32")) == len(array(record.logprobs, "float32")) for record in records)
+
+
 async def test_calls_wait_while_no_cell_serves(driver):
     """A6: with every cell in training a call waits, and goes on when one is back."""
     key, _ = await driver.begin()
