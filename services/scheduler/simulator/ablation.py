@@ -51,8 +51,8 @@ def _row(row: Row, spec: Spec, results: list[Result], base: list[Result]) -> dic
             round(statistics.fmean(tenth), 3) for tenth in zip(*(result.staleness_deciles for result in results), strict=True)
         ],
         "idle_share": mean("idle_share"), "unused_share": mean("unused_share"), "slack_share": mean("slack_share"),
-        "exposed_share": mean("exposed_share"), "timed_out_share": mean("timed_out_share"), "execution_h": mean("execution_h"),
-        "query_h": mean("query_h"), "step_h": mean("step_h"), "seeds": len(results),
+        "trainer_wait_share": mean("trainer_wait_share"), "exposed_share": mean("exposed_share"), "timed_out_share": mean("timed_out_share"),
+        "execution_h": mean("execution_h"), "query_h": mean("query_h"), "step_h": mean("step_h"), "seeds": len(results),
         "knobs": knobs_of(spec),
     }  # fmt: skip
 

@@ -12,12 +12,17 @@ from services.scheduler.simulator.run import simulate
 from services.scheduler.simulator.spec import Spec
 
 BASE = "E0"
-EXECUTION_H, QUERY_H, SLACK_SHARE = 1.93, 2.96, 0.2085
-"""Of E0: mean execution, mean slowest of a group, and the share of the time in which nothing is left to train."""
-SLACK_UNIT = 2.0
-"""A slack that is wrong by two points weighs like a time that is wrong by one per cent."""
-ROW_ERROR_MAX, EXCESS_WEIGHT = 0.06, 0.5
-"""A row beyond this is punished on top of the mean square, so that a fit has no outlier."""
+EXECUTION_H, QUERY_H, SLACK_SHARE, EXPOSED_SHARE = 1.93, 2.96, 0.2085, 0.0
+"""Of E0: mean execution, mean slowest of a group; and of "training is entirely hidden behind rollout with 20.85 % slack" the share of the
+trainers' node-seconds in which they wait for groups (training could be so much slower and keep up) and the share of the time in which nothing
+runs."""
+WEIGHTS = {"slack": 1 / 3, "exposed": 1 / 8, "execution": 2 / 3, "query": 2 / 3}
+"""What an error in the fit counts beside a row's. The slack's is a third because the paper does not say how it measured it, the exposed share's an
+eighth because every burst whose last group ends last has some."""
+ROW_ERROR_MAX, EXCESS_WEIGHT = 0.055, 0.5
+"""What the worst has beyond this is punished on top of the mean square, so that a fit has no outlier."""
+ORDER_FACTOR, ORDER_WEIGHT = 1.03, 0.3
+"""Two rows that the paper has further apart than this must not change places."""
 FIT_STEPS = 12
 SCREEN_FACTOR = 1.25
 """One seed is off by so much of a loss now and then."""
@@ -34,17 +39,18 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """Relative for times; for the slack in points, halved."""
-        return (self.ours - self.paper) / SLACK_UNIT if self.name == "slack" else self.ours / self.paper - 1.0
+        """Relative for times, a difference for shares."""
+        return self.ours - self.paper if self.name in ("slack", "exposed") else self.ours / self.paper - 1.0
 
 
 def observe(chosen: Calibration, seeds: range) -> Iterator[Observation]:
-    """All 13, one by one: slack, mean execution, mean query, then ten rows relative to E0; the first 12 steps, mean over seeds.
+    """All 14, one by one: slack, exposed share, mean execution, mean query, then ten rows relative to E0; the first 12 steps, mean over seeds.
 
     Lazy, so that a search stops at a calibration that is hopeless already.
     """
     base = _runs(next(row for row in rows() if row.row == BASE), chosen, seeds)
-    yield Observation("slack", SLACK_SHARE, statistics.fmean(result.slack_share for result in base))
+    yield Observation("slack", SLACK_SHARE, statistics.fmean(result.trainer_wait_share for result in base))
+    yield Observation("exposed", EXPOSED_SHARE, statistics.fmean(result.exposed_share for result in base))
     yield Observation("execution", EXECUTION_H, statistics.fmean(result.execution_h for result in base))
     yield Observation("query", QUERY_H, statistics.fmean(result.query_h for result in base))
     for row in sorted(rows(), key=lambda row: row.row not in HARD_FIRST):
@@ -65,15 +71,34 @@ def _short(spec: Spec) -> Spec:
     return msgspec.structs.replace(spec, horizon=horizon)
 
 
-NUM_OBSERVATIONS = 3 + sum(row.paper is not None and row.row != BASE for row in rows())
+NUM_OBSERVATIONS = 4 + sum(row.paper is not None and row.row != BASE for row in rows())
 
 
 def loss(found: list[Observation], held_out: frozenset[str] = frozenset()) -> float:
-    """Root mean square error of what is not held out, and what the worst has beyond ROW_ERROR_MAX. Of a part it is a lower bound of the whole."""
-    errors = [abs(observation.error) for observation in found if observation.name not in held_out]
-    count = NUM_OBSERVATIONS - len(held_out)
+    """Weighted root mean square error of what is not held out, what the worst has beyond ROW_ERROR_MAX, and by how much rows have changed places.
+
+    Of a part it is a lower bound of the whole.
+    """
+    seen = [observation for observation in found if observation.name not in held_out]
+    errors = [WEIGHTS.get(observation.name, 1.0) * abs(observation.error) for observation in seen]
     excess = max(0.0, max(errors, default=0.0) - ROW_ERROR_MAX)
-    return math.sqrt(sum(error**2 for error in errors) / count) + EXCESS_WEIGHT * excess
+    count = NUM_OBSERVATIONS - len(held_out)
+    return (
+        math.sqrt(sum(error**2 for error in errors) / count)
+        + EXCESS_WEIGHT * excess
+        + ORDER_WEIGHT * sum(fast_row / slow_row - 1.0 for slow_row, fast_row in misplaced(seen))
+    )
+
+
+def misplaced(found: list[Observation]) -> list[tuple[float, float]]:
+    """Our times of pairs (slower in the paper by ORDER_FACTOR or more, faster in the paper) that have changed places."""
+    times = [(1.0, 1.0)] + [(o.paper, o.ours) for o in found if o.name not in WEIGHTS]
+    return [
+        (ours, theirs)
+        for paper, ours in times
+        for other, theirs in times
+        if paper > ORDER_FACTOR * other and ours < theirs
+    ]
 
 
 def loss_of(
@@ -93,5 +118,5 @@ def loss_of(
 
 def rms(found: list[Observation]) -> float:
     """Of the rows only."""
-    errors = [observation.error for observation in found if observation.name not in ("slack", "execution", "query")]
+    errors = [observation.error for observation in found if observation.name not in WEIGHTS]
     return math.sqrt(statistics.fmean(error**2 for error in errors))

@@ -26,24 +26,24 @@ SAY_EVERY_S = 10.0
 
 
 def search(
-    minutes: float, seed: int, seeds: range, held_out: frozenset[str], starts: list[Point]
+    minutes: float, seed: int, seeds: range, held_out: frozenset[str], starts: list[Point], given: Point
 ) -> tuple[Point, float, int]:
     """(best point, its loss, points tried) after so many minutes, from `starts` and random points. Every point meets the same `seeds`.
 
     As many points are tried at a time as there are processes, and a child is made whenever one is done, so two searches of one seed differ as
-    the machine does.
+    the machine does. `given` is not free.
     """
     rng = random.Random(f"calibration {seed}")
     begun_s = said_s = time.monotonic()
     end_s = begun_s + 60.0 * minutes
-    first = [parameters.draw(rng) for _ in range(RANDOM_POINTS)] + starts[::-1]
+    first = [parameters.draw(rng, given) for _ in range(RANDOM_POINTS)] + [start | given for start in starts[::-1]]
     population: list[tuple[float, Point]] = []
     tried = 0
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("fork")) as pool:
         running: dict[Future[float], Point] = {}
         while time.monotonic() < end_s or not population:
             while len(running) < PROCESSES:
-                point = first.pop() if first else _child(population, rng)
+                point = first.pop() if first else _child(population, rng, given)
                 running[pool.submit(_loss, point, seeds, held_out, _limit(population))] = point
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
@@ -69,16 +69,16 @@ def _survivors(pairs: list[tuple[float, Point]]) -> list[tuple[float, Point]]:
     return found[:POPULATION]
 
 
-def _child(population: list[tuple[float, Point]], rng: random.Random) -> Point:
+def _child(population: list[tuple[float, Point]], rng: random.Random, given: Point) -> Point:
     """Near a survivor, better ones more often; sometimes a mixture of two."""
     if rng.random() < FRESH_SHARE or not population:
-        return parameters.draw(rng)
+        return parameters.draw(rng, given)
     parent = population[int(len(population) * rng.random() ** 2)][1]
     if rng.random() < 0.3:
         other = rng.choice(population)[1]
         mixed = {name: rng.choice((parent[name], other[name])) for name in parent}
         parent = mixed if parameters.is_possible(mixed) else parent
-    return parameters.near(parent, rng.choice(SPREADS), rng)
+    return parameters.near(parent, rng.choice(SPREADS), rng, given)
 
 
 def _loss(point: Point, seeds: range, held_out: frozenset[str], give_up_at: float) -> float:
