@@ -58,8 +58,10 @@ class Running:
     """Content that is certain so far (streams)."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     abandoning: asyncio.Task | None = None
+    is_recorded: bool = False
+    """Sampled and on record; only its answer is held back."""
     going: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set unless its execution is suspended and the call has not begun."""
+    """Set unless its execution is suspended: the call does not begin, or is not answered, before."""
 
 
 @dataclass(eq=False)
@@ -128,7 +130,7 @@ class ModelCalls:
         sampling, is_context_bound = self._sampling(claims, request, prompt, entry.session)
         wanted = {"temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": sampling.max_tokens}
         if (record := entry.session.recorded(prompt.digest, wanted)) is not None:
-            return self._answered(record, request)
+            return self._answered(entry, key, record, request)
         self._check_room(claims, entry)
         return self._start(claims, request, role, entry, key, prompt, sampling, is_context_bound)
 
@@ -138,9 +140,14 @@ class ModelCalls:
             asyncio.get_running_loop().call_later(RETRY_GRACE_S, self._abandon_unwatched, running)
 
     def hold(self, sample: str) -> None:
-        """The execution is suspended: calls that begin from here on wait, and leave its place at a cell to others."""
+        """The execution is suspended: what begins from here on waits, what is being sampled is recorded and answered later; its place at a
+        cell is for others."""
         self._held.add(sample)
-        if (entry := self._open.get(sample)) is not None and not entry.live:
+        if (entry := self._open.get(sample)) is None:
+            return
+        for running in entry.live:
+            running.going.clear()
+        if not entry.live:
             self._pool.forget(sample)
 
     def go_on(self, sample: str) -> None:
@@ -167,7 +174,8 @@ class ModelCalls:
         return Totals(session.turns, session.calls, session.tokens_sampled, session.model_wait_s)
 
     def _check_room(self, claims: Claims, entry: _Open) -> None:
-        if entry.session.turns + len(entry.running) >= claims.turns_max:
+        unrecorded = sum(not running.is_recorded for running in entry.running.values())
+        if entry.session.turns + unrecorded >= claims.turns_max:
             raise TurnsOver(f"this execution has made its {claims.turns_max} turns")
         if len(entry.live) >= SESSION_CALLS_MAX:
             raise Overloaded(f"{len(entry.live)} calls of this execution are running; at most {SESSION_CALLS_MAX} may")
@@ -239,10 +247,12 @@ class ModelCalls:
             record = self._record(claims, role, prompt, running, index, parsed, is_context_bound)
             await self._bus.publish(record, traceparent=claims.traceparent)
             entry.session.take(record, self.model, parsed)
+            running.is_recorded = True
             self.recorded += 1
             self.tokens_sampled += len(work.ids)
             self._trace(claims, record)
-            if record.finish_reason == "cancelled":
+            await running.going.wait()
+            if record.finish_reason == "cancelled" or entry.closing:
                 raise ExecutionOver(f"{work.call_id} was abandoned")
             running.done.set_result(self._reply(record, running.model, parsed, work.reused_tokens))
         except (GyreError, ValueError) as error:
@@ -287,14 +297,27 @@ class ModelCalls:
             first_token_at_s=work.first_token_at_s, at_s=self._clock.now_s(), wait_s=work.wait_s,
         )  # fmt: skip
 
-    def _answered(self, record: CallRecorded, request: ChatRequest) -> Running:
-        """A retry whose call is on record gets the recorded reply."""
+    def _answered(self, entry: _Open, key: tuple[bytes, str], record: CallRecorded, request: ChatRequest) -> Running:
+        """A retry whose call is on record gets the recorded reply, when its execution is not suspended."""
         parsed = self.model.read(memoryview(record.output_ids).cast("i").tolist(), record.call_id)
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         model = request.model or "policy"
         reply = self._reply(record, model, parsed, 0)
-        done.set_result(reply)
-        return Running(record.call_id, model, reply.created_s, done)
+        running = Running(record.call_id, model, reply.created_s, done, is_recorded=True)
+        if entry.session.sample_id in self._held:
+            entry.running[key] = running
+            entry.live.add(running)
+            running.task = asyncio.create_task(self._answer_later(entry, key, running, reply))
+        else:
+            done.set_result(reply)
+        return running
+
+    async def _answer_later(self, entry: _Open, key: tuple[bytes, str], running: Running, reply: Reply) -> None:
+        await running.going.wait()
+        del entry.running[key]
+        entry.live.discard(running)
+        running.done.set_result(reply)
+        running.changed.set()
 
     @staticmethod
     def _reply(record: CallRecorded, model: str, parsed: Parsed, reused_tokens: int) -> Reply:
@@ -321,9 +344,9 @@ class ModelCalls:
 
     async def _abandon(self, running: Running) -> None:
         """End a call with the tokens it has; the pool does not begin one that waited."""
-        if running.work is not None:
-            abandoning = self._pool.abandon(running.work)
-            running.going.set()
+        abandoning = self._pool.abandon(running.work) if running.work is not None else None
+        running.going.set()
+        if abandoning is not None:
             await abandoning
 
     def _trace(self, claims: Claims, record: CallRecorded) -> None:

@@ -7,7 +7,7 @@
 
 What is queued is in nobody's hands: suspended it is parked when it comes, voided it ends here at once, by what the facts say of its task.
 What cannot be done yet (an environment that has to attach again after a restart, a suspended execution that has not started) is tried again
-every RETRY_S. A call that is being sampled when its execution is suspended is answered; the next one waits.
+every RETRY_S. A call that is being sampled when its execution is suspended is recorded when it is done, and answered when that is resumed.
 """
 
 import asyncio

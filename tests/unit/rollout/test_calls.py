@@ -206,3 +206,24 @@ async def test_a_call_that_waits_for_its_suspended_execution_ends_with_it(made):
     with pytest.raises(Exception, match="abandoned"):
         await running.done
     assert (totals.turns, totals.calls, bus.records) == (0, 0, [])
+
+
+async def test_a_call_that_is_being_sampled_at_a_suspension_is_recorded_and_answered_when_it_is_resumed(made):
+    """C2: else its answer could be the execution's last word. The same for its retry after a restart, which finds the record."""
+    calls, pool, bus, _ = made
+    pool.go.clear()
+    running = calls.begin(claims(), request(START), "main")
+    await asyncio.sleep(0)
+    calls.hold("g000001-e0-a1")
+    pool.go.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(bus.records) == 1 and not running.done.done()
+    calls.go_on("g000001-e0-a1")
+    reply = await running.done
+    calls.hold("g000001-e0-a1")
+    again = calls.begin(claims(), request(START), "main")
+    assert calls.begin(claims(), request(START), "main") is again and not again.done.done()
+    calls.go_on("g000001-e0-a1")
+    assert (await again.done).body() == reply.body() and len(bus.records) == 1
+    assert (await calls.close("g000001-e0-a1")).turns == 1
