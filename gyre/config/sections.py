@@ -293,8 +293,8 @@ class EmulationConfig(_Section):
     variants: list[VariantConfig] = []
     """What a comparison runs; empty: this configuration alone."""
     variants_at_once: Positive = 1
-    """Variants that run side by side, each on a bus and services of its own (some 0.9 GB). More are done sooner, and disturb each other: with 5
-    at once take a `time_scale` five times smaller."""
+    """Variants that run side by side, each on a bus and services of its own (some 0.9 GB). More are done sooner and disturb each other: what one
+    dispatches at a boundary keeps two cores busy for half a second."""
 
 
 class Config(_Section):
