@@ -139,8 +139,9 @@ class Spec(_Section):
 
     @property
     def staleness_steps(self) -> float:
-        """φ + (μ − 1)/2, the law's mean (boundary dispatch)."""
-        return self.scheduler.extra_depth_steps + (self.scheduler.steps_per_publish - 1) / 2
+        """The law's mean: φ + (μ − 1)/2, with continuous dispatch φ + 3(μ − 1)/2 (docs/staleness.md)."""
+        each = 0.5 if self.scheduler.dispatch == "boundary" else 1.5
+        return self.scheduler.extra_depth_steps + each * (self.scheduler.steps_per_publish - 1)
 
 
 def load(path: Path) -> Spec:

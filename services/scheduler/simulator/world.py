@@ -17,7 +17,7 @@ from gyre import records as r
 from gyre.config import Config
 from gyre.errors import InvariantBroken
 from gyre.ids import execution_id, group_id
-from services.scheduler.core import Settings, State, apply, boundary, decide
+from services.scheduler.core import Settings, State, apply, boundary, decide, dispatch
 from services.scheduler.core.estimate import predicted_s
 from services.scheduler.core.roles.two_way import HYSTERESIS
 from services.scheduler.simulator import cells as cells_
@@ -195,7 +195,7 @@ class World:
         Before a boundary is decided what it will send has to wait already: whether the core stays depends on it.
         """
         state = self.state
-        wanted = boundary.need_groups(state)[0] if boundary.is_due(state) else state.need
+        wanted = boundary.need_groups(state)[0] if boundary.is_due(state) else dispatch.groups_due(state)
         while wanted > len(state.queue):
             self._submit_one(state)
 

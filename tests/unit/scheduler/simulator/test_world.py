@@ -27,6 +27,15 @@ def test_the_law_of_staleness_holds_whatever_the_durations(mode, sigma, burst, d
     assert result.staleness_mean == pytest.approx(depth + (burst - 1) / 2, abs=0.02)
 
 
+@pytest.mark.parametrize(("burst", "depth"), [(1, 1.0), (2, 1.0), (3, 0.5)])
+def test_continuous_dispatch_has_its_own_law(burst, depth):
+    """A5: one group sent whenever one is consumed, φ + 3(μ − 1)/2 (docs/staleness.md)."""
+    spec = cluster("async", scheduler={"dispatch": "continuous"}, horizon={"steady_steps": 240})
+    spec = changed(spec, steps_per_publish=burst, extra_depth_steps=depth)
+    assert simulate(spec, 1).staleness_mean == pytest.approx(spec.staleness_steps, abs=0.02)
+    assert spec.staleness_steps == depth + 1.5 * (burst - 1)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_work_done_is_the_work_of_the_executions_and_of_their_moves(mode):
     """A10. Nothing is lost or done twice: decoded work = all work that was dispatched − what is left or was cut + 30 s for each move."""
