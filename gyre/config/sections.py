@@ -109,8 +109,8 @@ class SchedulerConfig(_Section):
     starvation_s: Seconds = 3600.0
     """A group that waited this long raises an alarm."""
     tenant_weights: dict[str, Annotated[float, Meta(gt=0.0)]] = {}
-    """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named. Where any is set, the shares also
-    bound what each tenant may have waiting in a tier; empty: anybody may fill it."""
+    """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named. Where any is
+    set, the shares also bound what each tenant may have waiting in a tier; empty: anybody may fill it."""
     snapshot_facts: Positive = 20_000
     """Facts folded between two snapshots of the scheduler's state: what a restart has to fold again at most. Fewer: more time spent on encoding."""
 
