@@ -22,6 +22,8 @@ CALL_TOKENS = 16
 TURN_TOKENS = 96
 """More than an emulated turn takes of the context: its call, and the environment's words."""
 DEVICE = "emulated"
+EXECUTION_S_MIN = 1.0
+"""Below this the median execution is no longer than what the services need to lease, start and end it."""
 
 _replace = msgspec.structs.replace
 
@@ -53,12 +55,29 @@ def load_dry(path: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
 def variants(tree: dict[str, Any], where: str) -> list[Variant]:
     """What a comparison runs, in order; the configuration alone where it names none. Raises ConfigError."""
     config = parse(tree, where)
+    _check_workload(config, where)
     given = config.emulation.variants
     if not given:
         return [Variant(config.run.name, "ours", config)]
     found = [_variant(tree, variant, where) for variant in given]
     _check(found, where)
     return found
+
+
+def _check_workload(config: Config, where: str) -> None:
+    """What is pretended must suit the run: the defaults speak of hours."""
+    given, wall_s = config.emulation, config.tasks.wall_s
+    if given.work_median_s >= wall_s:
+        raise ConfigError(
+            f"{where}: emulation.work_median_s {given.work_median_s:g} is not below tasks.wall_s {wall_s:g}: most executions would be cut; "
+            "say in [emulation] how long yours are and what training a group costs (`gyre config show` explains each field)"
+        )
+    if given.work_median_s / given.time_scale < EXECUTION_S_MIN:
+        raise ConfigError(
+            f"{where}: emulation.time_scale {given.time_scale:g} makes an execution of {given.work_median_s:g} s last "
+            f"{given.work_median_s / given.time_scale:.2g} s, and this machine's own overheads would be what is measured; at most "
+            f"{given.work_median_s / EXECUTION_S_MIN:g} is possible"
+        )
 
 
 def _variant(tree: dict[str, Any], variant: VariantConfig, where: str) -> Variant:

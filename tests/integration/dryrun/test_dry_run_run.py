@@ -28,8 +28,8 @@ wait_s = 360000.0
 [tasks]
 wall_s = 14400.0
 [emulation]
-time_scale = 7200.0
-work_median_s = 3600.0
+time_scale = 1800.0
+work_median_s = 3000.0
 calls = 2
 group_training_s = 1800.0
 """

@@ -115,6 +115,19 @@ def test_variants_that_cannot_be_compared_are_refused_with_what_would_be_right(g
     assert exit_code(found.value) == 2
 
 
+@pytest.mark.parametrize(
+    ("emulation", "said"),
+    [
+        ({"work_median_s": 7200.0}, "not below tasks.wall_s 7200.*say in .emulation. how long yours are"),
+        ({"time_scale": 10000.0}, "makes an execution of 4000 s last 0.4 s.*at most 4000 is possible"),
+    ],
+)
+def test_a_workload_that_does_not_suit_the_run_is_refused(emulation, said):
+    """Bad input: the defaults speak of hours, and a second is the least that an execution may last."""
+    with pytest.raises(ConfigError, match=said):
+        variants(TREE | {"emulation": emulation}, "test")
+
+
 def test_a_file_that_is_none_is_a_user_error(tmp_path):
     """Bad input: exit code 2 and one line; nothing was started."""
     result = CliRunner().invoke(gyre, ["dry-run", str(tmp_path / "none.toml")])
