@@ -169,6 +169,29 @@ async def test_cells_that_are_asked_back_in_mid_step_lose_nothing(tmp_path):
         await run.until_no_claims()  # what the satellites gave back is discarded by whoever trains next
 
 
+async def test_a_core_killed_while_its_step_is_parked_begins_the_step_anew(tmp_path):
+    """A8, A9: the gradient that waited is gone, its claims come back, and each micro-step counts once."""
+    async with Run(tmp_path / "run", cells=1) as run:
+        await run.start_trainer(0)
+        await run.role(0, "rollout")
+        await run.role(0, "training")
+        await run.until(lambda: run.of(StepOpened, step=0))
+        micros = [micro for index in range(2) for micro in make_group(0, index)]
+        expected = reference(run, tmp_path / "reference", [micros])
+        await run.extend(0, 0, micros[:2])
+        await run.until_computed(2)
+        await run.role(0, "rollout")
+        run.trainers[0].send_signal(signal.SIGKILL)
+        await run.trainers[0].wait()
+        await run.extend(0, 1, micros[2:])
+        await run.close(0, micros)
+        await run.start_trainer(0)
+        await run.role(0, "training")
+        updated = (await run.until(lambda: run.of(StepUpdated, step=0)))[0]
+        assert sorted(updated.micro_cells) == sorted(micro.micro_id for micro in micros)
+        assert_same(run.folder.checkpoints / "v000001" / "weights.safetensors", expected[0])
+
+
 async def test_cells_that_always_train_begin_without_a_rollout_process(tmp_path):
     """A9, async: change 0 is training; drained and unloaded are nobody's to say."""
     split = {"mode": "async", "training_cells": 2, "standalone_cells": 1}
