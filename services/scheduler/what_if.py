@@ -5,11 +5,8 @@ WhatIf ─▶ present.specification ─▶ python -m services.scheduler.what_if 
 """
 
 import asyncio
-import contextlib
 import json
 import math
-import os
-import signal
 import statistics
 import sys
 import tomllib
@@ -18,7 +15,7 @@ from typing import Any
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.config import SchedulerConfig
 from gyre.errors import InvalidInput, Overloaded, Unavailable
-from gyre.supervisor.child import die_with_parent
+from services.scheduler.child import lines_of
 from services.scheduler.core import State
 from services.scheduler.present import measured_step_s, specification
 from services.scheduler.simulator import parse, simulate
@@ -26,8 +23,6 @@ from services.scheduler.simulator import parse, simulate
 LIMIT_S, LIMIT_S_MAX = 30.0, 600.0
 SEEDS, SEEDS_MAX = 8, 100
 KNOBS_MAX = 32
-NICE = 10
-"""The services of the run go first."""
 HOUR_S = 3600.0
 _MEASURES = ("step_h", "staleness_mean", "staleness_max", "token_staleness_mean", "timed_out_share", "idle_share")
 
@@ -106,35 +101,13 @@ def _error(values: list[float]) -> float:
 
 
 async def _simulated(job: dict[str, Any], limit_s: float) -> list[list[dict[str, float]]]:
-    """What the child had printed when it ended or when its time was up. Raises Unavailable with its last words."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.scheduler.what_if", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE, preexec_fn=die_with_parent, start_new_session=True, limit=2**20,
-    )  # fmt: skip
-    assert child.stdin is not None and child.stdout is not None and child.stderr is not None
-    pairs = []
-    try:
-        async with asyncio.timeout(limit_s):
-            child.stdin.write(json.dumps(job).encode())
-            child.stdin.close()
-            async for line in child.stdout:
-                pairs.append(json.loads(line))
-            if await child.wait() != 0:
-                words = (await child.stderr.read()).decode(errors="replace").strip().splitlines()
-                raise Unavailable(f"the simulation failed: {(words or ['it said nothing'])[-1]}")
-    except TimeoutError:
-        pass
-    finally:
-        if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(signal.SIGKILL)
-            await child.wait()
-    return pairs
+    """What was done in time. Raises Unavailable."""
+    lines = await lines_of("services.scheduler.what_if", json.dumps(job).encode(), limit_s)
+    return [json.loads(line) for line in lines]
 
 
 def main() -> None:
     """The child: both variants for one seed after the other, a line of JSON each."""
-    os.nice(NICE)
     job = json.load(sys.stdin)
     specs = [parse(tree) for tree in job["specs"]]
     for seed in range(1, job["seeds"] + 1):
