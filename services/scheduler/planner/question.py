@@ -1,0 +1,57 @@
+"""What the planner is asked: the present state as a specification of the simulator, and which knobs are configured and in force."""
+
+import msgspec
+
+from gyre.config import SchedulerConfig
+from gyre.errors import GyreError
+from services.scheduler.core import Knobs, State
+from services.scheduler.present import specification
+from services.scheduler.simulator import Spec, parse
+
+GROUPS_MIN = 16
+"""Fewer whole groups say too little about the tail."""
+CENSORED_FACTOR = 1.25
+"""An execution that its wall limit cut would have gone on, nobody knows for how long; at a higher speed it must not count as one that ends."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the search needs."""
+
+    spec: Spec
+    configured: Knobs
+    """Where the run began: its mean and maximum staleness are the promise, its waterlevel rule what a plan is measured against."""
+    in_force: Knobs
+    seed: int
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """(mean work of an execution, training cost of a group), hours: a new plan is worth its while when one has moved."""
+        work = [hours for group in self.spec.workload.history_h for hours in group]
+        return sum(work) / max(1, len(work)), self.spec.training.group_node_h
+
+
+def ask(state: State, config: SchedulerConfig, seed: int = 1) -> Question | None:
+    """None while too little has been seen, or where no simulation is possible (no cell, a group larger than any)."""
+    groups = state.history.groups
+    if len(groups) < GROUPS_MIN:
+        return None
+    settings = state.settings
+    first = Knobs(
+        steps_per_publish=settings.steps_per_publish, extra_depth_steps=settings.extra_depth_steps, release_share=settings.release_share,
+        is_two_way=False, order=settings.order,
+    )  # fmt: skip
+    try:
+        tree, _ = specification(state, config)
+        load = tree["workload"]
+        if load.get("kind") != "history":
+            return None
+        token_h = state.history.speed()[0] / 3600.0
+        load["history_h"] = [
+            [max(1, t) * token_h * (CENSORED_FACTOR if cut else 1.0) for t, cut in zip(g.tokens, g.cut, strict=True)]
+            for g in groups
+        ]
+        tree["scheduler"] |= {"mode": "elastic"}
+        spec = parse(tree)
+    except GyreError:
+        return None
+    return Question(spec=spec, configured=first, in_force=state.planned or first, seed=seed)
