@@ -17,6 +17,7 @@ from gyre.service import Context, until_stopped
 from gyre.telemetry import emit_span
 from services.scheduler.bus import Feed
 from services.scheduler.core import Settings, State, decide
+from services.scheduler.planning import plan_for_ever
 from services.scheduler.rpc import Scheduler
 from services.scheduler.snapshots import Snapshots
 from services.scheduler.watch import Watched
@@ -60,6 +61,7 @@ async def run(context: Context) -> None:
         await asyncio.gather(
             decide_for_ever(feed, context.clock), tell_waterlevel(feed, context.clock, watched),
             keep_snapshots(feed, snapshots, context.config.scheduler.snapshot_facts, context.clock),
+            plan_for_ever(feed, context.clock, context.config),
         )  # fmt: skip
 
     try:
