@@ -20,6 +20,8 @@ class Cell(msgspec.Struct, kw_only=True):
     """Index in the order of cells; 0 is the core."""
     capacity: int = 0
     """Executions that it can serve at a time; 0: it is lost, whatever its role."""
+    reported_at_s: float = float("-inf")
+    """When its capacity was last reported."""
     change: int = -1
     target: str = "rollout"
     phase: str = ""
@@ -111,14 +113,14 @@ class Fleet(msgspec.Struct):
         return True
 
     def reported(self, fact: CellReported) -> None:
-        """Fold a capacity. A cell that nobody knew comes after the last elastic one, before the standalone ones."""
+        """Fold a capacity, unless a newer one is known. A cell that nobody knew comes after the last elastic one, before the standalone ones."""
         cell = self.cells.get(fact.cell)
-        if cell is not None:
+        if cell is not None and fact.at_s >= cell.reported_at_s:
             self._weigh(fact.cell, cell, -1)
-            cell.capacity = max(0, fact.capacity)
+            cell.capacity, cell.reported_at_s = max(0, fact.capacity), fact.at_s
             self._weigh(fact.cell, cell, 1)
-        elif fact.capacity > 0:
-            self._add(fact.cell, Cell(capacity=fact.capacity))
+        elif cell is None and fact.capacity > 0:
+            self._add(fact.cell, Cell(capacity=fact.capacity, reported_at_s=fact.at_s))
 
     def switch_cost_s(self) -> float:
         """Measured cost of going into training and back, seconds; 0 while nothing was measured."""

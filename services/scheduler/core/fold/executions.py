@@ -23,7 +23,7 @@ def _started(state: State, fact: r.ExecutionStarted) -> None:
     group, execution = speaking(state, fact.execution_id, fact.attempt)
     if group is not None and execution.state in (_S.QUEUED, _S.LEASED) and move(state, group, execution, _S.RUNNING):
         state.history.to(fact.at_s, state.waterlevel, state.capacity)
-        execution.started_at_s, execution.load_s = fact.at_s, state.history.load_s
+        execution.bands_s = list(state.history.passed_s)
 
 
 def _commanded(state: State, fact: r.ExecutionCommanded) -> None:
@@ -75,11 +75,11 @@ def _ended(state: State, fact: r.ExecutionEnded) -> None:
 
 
 def _remember(state: State, execution: Execution, fact: r.ExecutionEnded) -> None:
-    """Its work, and the mean load that it met."""
+    """Its work, and the loads that it met."""
     execution.tokens, execution.was_cut = fact.tokens_sampled, fact.ending == "timed_out"
-    ran_s = fact.at_s - execution.started_at_s
-    if execution.started_at_s > 0.0 and ran_s > 0.0:
-        state.history.ran(fact.tokens_sampled, fact.occupancy_s, (state.history.load_s - execution.load_s) / ran_s)
+    if execution.bands_s:
+        state.history.ran(fact.tokens_sampled, execution.bands_s)
+        execution.bands_s = []
 
 
 def _ended_group(group: Group, task_type: str) -> Ended:

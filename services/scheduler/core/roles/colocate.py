@@ -20,7 +20,7 @@ def moves(state: State, now_s: float) -> list[tuple[str, str]]:
     wanted = _should_train(state, now_s)
     if fleet.training and not wanted:
         return [(fleet.names[position], "rollout") for position in fleet.training]
-    if not fleet.training and wanted:
+    if fleet.core.target != "training" and wanted:  # a cell that was lost may have missed the last move
         return [(fleet.names[position], "training") for position in fleet.serving]
     return []
 
@@ -33,7 +33,7 @@ def core_stays(state: State, need: int) -> bool:
 def _should_train(state: State, now_s: float) -> bool:
     if state.fleet.core.is_lost or not state.is_burst_open:
         return False
-    if state.fleet.training and (state.is_in_step or is_stuck(state, now_s)):
+    if state.fleet.core.target == "training" and (state.is_in_step or is_stuck(state, now_s)):
         return not is_stuck(state, now_s)
     return _is_worth_training(state, dispatch.groups_due(state), state.waterlevel) or (
         work.burst_has_sent(state) and work.is_dry(state)

@@ -13,9 +13,11 @@ from services.scheduler.core.state import State
 def moves(state: State, now_s: float) -> list[tuple[str, str]]:
     """Every elastic cell at once, or none."""
     fleet = state.fleet
-    if fleet.training and not _should_train(state, now_s):
+    if fleet.training and not (
+        _should_train(state, now_s) if fleet.core.target == "training" else _should_return(state)
+    ):
         return [(fleet.names[position], "rollout") for position in fleet.training]
-    if not fleet.training and _should_return(state):
+    if fleet.core.target != "training" and _should_return(state):
         return [(fleet.names[position], "training") for position in fleet.serving]
     return []
 

@@ -28,7 +28,14 @@ def due_return(state: State) -> str | None:
     position = fleet.training[-1]
     is_of_this_burst = state.is_burst_open and fleet.at(position).burst >= state.burst
     stays = is_of_this_burst or (position == 0 and state.core_stays)
-    return None if stays and not fleet.core.is_lost else fleet.names[position]
+    return None if stays and not fleet.core.is_lost and not _nobody_serves(state) else fleet.names[position]
+
+
+def _nobody_serves(state: State) -> bool:
+    """What the open batch waits for can run nowhere: the cells that served are lost, or continuous dispatch sent it when all were in training."""
+    is_possible = state.settings.dispatch == "continuous" or any(cell.is_lost for cell in state.cells.values())
+    waits = state.waterlevel > 0 and state.ready_groups == 0 and state.closed_step < state.steps_done
+    return state.capacity == 0 and waits and is_possible
 
 
 def due_release(state: State, now_s: float) -> str | None:
