@@ -1,10 +1,11 @@
 """The calibration's free parameters: all of them, with their ranges. What is not here is given by the paper or derived.
 
-18 parameters stand against 14 observations (observations.py), so a good fit shows that the model *can* be like the paper's cluster and
+17 parameters stand against 14 observations (observations.py), so a good fit shows that the model *can* be like the paper's cluster and
 identifies nothing.
 
 Given: 32 nodes, 8 × 4 and 4 × 8 cells, 4 standalone nodes in C1 and C2, wall limit 4 h, role changes 8.52 s and 3.46 s, μ = 1 in E1, equal mean
-staleness in all rows, hence every φ. Assumed, and not searched: an eviction costs 30 s, a publish nothing, environments wait inside the work.
+staleness in all rows, hence every φ. Assumed, and not searched: an eviction costs 30 s, a publish nothing, environments wait inside the work, cells
+that return take over nothing that runs (which hardly changes any row).
 """
 
 import json
@@ -61,7 +62,6 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("sigma", 0.2, 0.9),
     Parameter("group_share", 0.0, 0.8),
     Parameter("group_node_h", 0.5, 12.0, is_log=True),
-    Parameter("rebalance", options=(False, True)),
     Parameter("elastic_burst", options=tuple(range(2, 9))),
     Parameter("async_burst", options=tuple(range(1, 7))),
     Parameter("async_long_burst", options=tuple(range(2, 10))),
@@ -130,7 +130,7 @@ def calibration_of(point: Point, name: str = "fitted", fit: dict[str, Any] | Non
     return Calibration(
         name=name, staleness_steps=point["staleness_steps"], choices={choice: int(point[choice]) for choice in CHOICES},
         base={
-            "cluster": {"slots_per_node": point["slots_per_node"], "rebalance": point["rebalance"], "speed": speed},
+            "cluster": {"slots_per_node": point["slots_per_node"], "speed": speed},
             "workload": {key: point[key] for key in ("median_h", "sigma", "group_share")},
             "training": {"group_node_h": point["group_node_h"]},
             "scheduler": {key: point[key] for key in ("group_size", "groups_per_step")},
@@ -144,7 +144,7 @@ def point_of(chosen: Calibration) -> Point:
     cluster, speed = chosen.base["cluster"], chosen.base["cluster"]["speed"]
     is_knee = speed.get("family", "hyperbolic") == "knee"
     return {
-        "staleness_steps": chosen.staleness_steps, "slots_per_node": cluster["slots_per_node"], "rebalance": cluster.get("rebalance", False),
+        "staleness_steps": chosen.staleness_steps, "slots_per_node": cluster["slots_per_node"],
         "family": "knee" if is_knee else "hyperbolic", "slowdown": 3.0 * speed["knee"] if is_knee else speed["slowdown"],
         "power": speed.get("power", 0.8), **chosen.base["workload"], **chosen.base["training"], **chosen.base["scheduler"], **chosen.choices,
     }  # fmt: skip

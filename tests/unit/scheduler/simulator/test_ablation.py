@@ -99,7 +99,7 @@ def test_parameters_draw_only_what_is_possible_and_go_there_and_back():
         assert {key: again[key] for key in again if key not in spare} == pytest.approx(
             {key: point[key] for key in point if key not in spare}
         )
-    assert parameters.NUM_FREE == 18
+    assert parameters.NUM_FREE == 17
 
 
 def test_the_large_run_is_predicted_from_a_calibration():
