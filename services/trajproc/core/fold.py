@@ -57,8 +57,7 @@ class Processor:
         self.has_work = False
         """Any group to be trained was ever heard of: before that a batch is not exhausted but early."""
         self.batch: Batch | None = None
-        self.step = 0
-        """Optimizer steps done, as far as they were reported."""
+        self.step = 0  # optimizer steps done, as far as they were reported
         self.closed_step = -1
         self.intents: dict[Intent, Any] = {}
         self.dropped: Counter[str] = Counter()
