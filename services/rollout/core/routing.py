@@ -1,8 +1,8 @@
 """Which cell runs a call: stay where the prefix is, leave where training begins, spread what is new (A6).
 
-While some cell is away in training, the others take sessions up to their capacity and no more: what they cannot hold waits here, in order of waiting
-time, for a place or for the first cell that returns (a whole pool that leaves must not bury the few that stay). While no cell is away there is nothing
-to wait for, and engines queue what is too much.
+While some cell is away in training, the others take sessions up to their capacity and no more: what they cannot hold waits, in order of waiting time,
+for a place or for the first cell that returns (a pool that leaves must not bury the few that stay). While no cell is away there is
+nothing to wait for, and engines queue what is too much.
 """
 
 from dataclasses import dataclass, field
