@@ -28,6 +28,7 @@ COMMANDS = {
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
     "what-if": ("gyre.cli.what_if", "What other scheduler settings would do to a running run."),
     "executions": ("gyre.cli.executions", "Suspend, resume, void or release executions."),
+    "bench": ("gyre.cli.bench", "Measure a part of the source tree."),
     "config": ("gyre.cli.configuration", "Check and show configurations."),
 }
 """Name → (module that defines it under the same name, with _ for -, one line of help)."""

@@ -23,9 +23,8 @@ class Execution(msgspec.Struct, array_like=True):
     """Ordinal of the newest command that was carried out."""
     command: str = ""
     """The newest command's word."""
-    started_at_s: float = 0.0
-    load_s: float = 0.0
-    """∫ load dt when it started (history.py)."""
+    bands_s: list[float] = []
+    """Time that had been spent in each band of load when it started (history.py)."""
     tokens: int = 0
     """Sampled, once it has ended by itself or by its wall limit."""
     was_cut: bool = False

@@ -1,19 +1,26 @@
-"""What has been seen of late, for whoever plans (elastic_plus): whole groups, how decoding slows under load, what a publish costs.
+"""What has been seen of late, for whoever plans (elastic_plus, what-if): whole groups, how decoding slows under load, what a publish costs.
 
 Everything here production knows once an execution has ended: the tokens that it sampled and how long it took. Tokens, not seconds, are its work: an
 execution that ran on crowded cells took longer and would have taken less elsewhere.
+
+Speed under load is a regression: an execution that spent t_b seconds while the load was in band b sampled Σ_b v_b · t_b tokens, whatever the v_b. An execution
+sees many loads, so neither its mean load nor its mean speed would do; the normal equations of all of them together have v_b as their answer.
 """
+
+import math
 
 import msgspec
 
 GROUPS_REMEMBERED = 300
 """Whole groups for a bootstrap: enough that the tail of the longest tenth has thirty of them, few enough that a drift is followed."""
 EXECUTIONS_REMEMBERED = 512
-"""Memory of the fit of speed against load."""
+"""Exponential memory of the regression."""
+BANDS = 5
+"""Of load, equally wide: each its own speed."""
 PRIOR_SLOWDOWN = 0.7
-"""Of time per token from an empty to a full cell, relative; what is believed where all executions have met the same load."""
-PRIOR_SPREAD = 0.03
-"""Standard deviation of load at which the observations begin to outweigh the prior."""
+"""Of time per token from an empty to a full cell, relative; what is believed of bands in which nothing ran."""
+PRIOR_EXECUTIONS = 1.0
+"""The prior weighs like so many executions in each band."""
 SLOWDOWN_MAX = 8.0
 LEARNING_PUBLISH = 0.25
 
@@ -34,66 +41,107 @@ class History(msgspec.Struct):
 
     groups: list[Ended] = []
     """The newest GROUPS_REMEMBERED."""
-    seen: int = 0
-    """Groups ever remembered."""
     load: float = 0.0
     """min(1, w/C_R) since `at_s`."""
-    load_s: float = 0.0
-    """∫ load dt up to `at_s`."""
     at_s: float = 0.0
-    weight: float = 0.0
-    sum_x: float = 0.0
-    sum_y: float = 0.0
-    sum_xx: float = 0.0
-    sum_xy: float = 0.0
-    """Of executions: x = mean load while it ran, y = seconds per token; exponential memory, weighted by tokens (each is a measurement)."""
+    passed_s: list[float] = msgspec.field(default_factory=lambda: [0.0] * BANDS)
+    """Time spent in each band of load."""
+    load_s: list[float] = msgspec.field(default_factory=lambda: [0.0] * BANDS)
+    """∫ load dt in each band: its mean load is load_s / passed_s."""
+    products: list[list[float]] = msgspec.field(default_factory=lambda: [[0.0] * BANDS for _ in range(BANDS)])
+    rates: list[float] = msgspec.field(default_factory=lambda: [0.0] * BANDS)
+    """Normal equations: Σ f fᵀ and Σ f · (tokens per second), f = shares of an execution's time in the bands."""
     publish_s: float = 0.0
     """Between a burst's last update and its publish, smoothed."""
     updated_at_s: float = 0.0
 
     def to(self, now_s: float, waterlevel: int, capacity: int) -> None:
         """Go on to `now_s`; from there on so many are unfinished and can be served."""
-        if now_s > self.at_s:
-            self.load_s += self.load * (now_s - self.at_s)
+        passed_s = now_s - self.at_s
+        if passed_s > 0.0:
+            band = min(BANDS - 1, int(self.load * BANDS))
+            self.passed_s[band] += passed_s
+            self.load_s[band] += self.load * passed_s
             self.at_s = now_s
         self.load = waterlevel / capacity if 0 < waterlevel < capacity else float(waterlevel > 0)
 
-    def ran(self, tokens: int, lasted_s: float, load: float) -> None:
-        """An execution has sampled `tokens` in `lasted_s` at this mean load."""
-        if tokens <= 0 or lasted_s <= 0.0:
+    def ran(self, tokens: int, since_s: list[float]) -> None:
+        """An execution has sampled `tokens` since the bands' times were `since_s`."""
+        spent_s = [now - then for now, then in zip(self.passed_s, since_s, strict=True)]
+        total_s = sum(spent_s)
+        if tokens <= 0 or total_s <= 0.0:
             return
-        kept = 1.0 - 1.0 / EXECUTIONS_REMEMBERED
-        self.weight = kept * self.weight + tokens
-        self.sum_x = kept * self.sum_x + tokens * load
-        self.sum_y = kept * self.sum_y + lasted_s
-        self.sum_xx = kept * self.sum_xx + tokens * load * load
-        self.sum_xy = kept * self.sum_xy + lasted_s * load
+        rate, kept = tokens / total_s, 1.0 - 1.0 / EXECUTIONS_REMEMBERED
+        shares = [spent / total_s for spent in spent_s]
+        for share, row in zip(shares, self.products, strict=True):
+            row[:] = [kept * value + share * other for value, other in zip(row, shares, strict=True)]
+        self.rates = [kept * value + share * rate for value, share in zip(self.rates, shares, strict=True)]
 
     def remember(self, ended: Ended) -> None:
         if ended.tokens:
             self.groups.append(ended)
-            self.seen += 1
             del self.groups[:-GROUPS_REMEMBERED]
 
     def published(self, now_s: float) -> None:
         took_s = max(0.0, now_s - self.updated_at_s)
         self.publish_s += (took_s - self.publish_s) * (LEARNING_PUBLISH if self.publish_s else 1.0)
 
+    def speeds(self) -> list[tuple[float, float, float]]:
+        """(load, tokens per second of an execution, weight) of each band in which something ran; empty before any execution has ended.
+
+        The weight goes as the root of the time spent there: the rarest loads are those that another policy may meet often.
+        """
+        seen = sum(map(sum, self.products))
+        if seen <= 0.0:
+            return []
+        loads = [
+            load / passed if passed > 0.0 else (band + 0.5) / BANDS
+            for band, (load, passed) in enumerate(zip(self.load_s, self.passed_s, strict=True))
+        ]
+        weights = [sum(row) for row in self.products]
+        roots = sum(map(math.sqrt, weights))
+        shape = [1.0 / (1.0 + PRIOR_SLOWDOWN * load) for load in loads]
+        scale = sum(self.rates) / sum(weight * s for weight, s in zip(weights, shape, strict=True))
+        matrix = [
+            [value + PRIOR_EXECUTIONS * (i == j) for j, value in enumerate(row)] for i, row in enumerate(self.products)
+        ]
+        right = [rate + PRIOR_EXECUTIONS * scale * s for rate, s in zip(self.rates, shape, strict=True)]
+        return [
+            (load, max(speed, 1e-9), math.sqrt(weight) / roots)
+            for load, speed, weight in zip(loads, _solved(matrix, right), weights, strict=True)
+            if weight > 0.0
+        ]
+
     def speed(self) -> tuple[float, float]:
         """(seconds per token on an empty cell, slowdown a): an execution takes tokens · first · (1 + a · load). (0, prior) before any has ended.
 
-        Least squares of y on x with a ridge towards the prior slowdown, so that a cluster which always is equally loaded gives a sane answer.
+        A straight line of time per token through the bands' speeds, by their weights.
         """
-        if self.weight == 0.0:
+        points = [(load, 1.0 / speed, weight) for load, speed, weight in self.speeds()]
+        if not points:
             return 0.0, PRIOR_SLOWDOWN
-        x, y = self.sum_x / self.weight, self.sum_y / self.weight
-        variance = max(0.0, self.sum_xx / self.weight - x * x)
-        covariance = self.sum_xy / self.weight - x * y
-        prior_slope = PRIOR_SLOWDOWN * y / (1.0 + PRIOR_SLOWDOWN * x)
-        slope = (covariance + PRIOR_SPREAD**2 * prior_slope) / (variance + PRIOR_SPREAD**2)
-        slope = max(0.0, slope)
+        x = sum(weight * load for load, _, weight in points)
+        y = sum(weight * token_s for _, token_s, weight in points)
+        variance = sum(weight * (load - x) ** 2 for load, _, weight in points)
+        covariance = sum(weight * (load - x) * (token_s - y) for load, token_s, weight in points)
+        slope = max(0.0, covariance / variance) if variance > 1e-6 else PRIOR_SLOWDOWN * y / (1.0 + PRIOR_SLOWDOWN * x)
         empty = y - slope * x
         if slope > SLOWDOWN_MAX * empty:  # implausible, or at zero load not even positive
             empty = y / (1.0 + SLOWDOWN_MAX * x)
             slope = SLOWDOWN_MAX * empty
         return empty, slope / empty
+
+
+def _solved(matrix: list[list[float]], right: list[float]) -> list[float]:
+    """x of a symmetric positive definite matrix · x = right, by elimination."""
+    size = len(right)
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for pivot in range(size):
+        for below in range(pivot + 1, size):
+            factor = rows[below][pivot] / rows[pivot][pivot]
+            rows[below] = [value - factor * above for value, above in zip(rows[below], rows[pivot], strict=True)]
+    found = [0.0] * size
+    for pivot in reversed(range(size)):
+        known = sum(rows[pivot][column] * found[column] for column in range(pivot + 1, size))
+        found[pivot] = (rows[pivot][size] - known) / rows[pivot][pivot]
+    return found

@@ -33,9 +33,10 @@ def due_return(state: State) -> str | None:
 
 def _nobody_serves(state: State) -> bool:
     """What the open batch waits for can run nowhere: the cells that served are lost, or continuous dispatch sent it when all were in training."""
-    is_possible = state.settings.dispatch == "continuous" or any(cell.is_lost for cell in state.cells.values())
     waits = state.waterlevel > 0 and state.ready_groups == 0 and state.closed_step < state.steps_done
-    return state.capacity == 0 and waits and is_possible
+    if state.capacity > 0 or not waits:
+        return False
+    return state.settings.dispatch == "continuous" or any(cell.is_lost for cell in state.cells.values())
 
 
 def due_release(state: State, now_s: float) -> str | None:
