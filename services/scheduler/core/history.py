@@ -1,10 +1,10 @@
 """What has been seen of late, for whoever plans (elastic_plus, what-if): whole groups, how decoding slows under load, what a publish costs.
 
-Everything here production knows once an execution has ended: the tokens that it sampled and how long it took. Tokens, not seconds, are its work: an
-execution that ran on crowded cells took longer and would have taken less elsewhere.
+Everything here production knows once an execution has ended: the tokens that it sampled and how long it took. Tokens, not seconds, are its
+work: an execution that ran on crowded cells took longer and would have taken less elsewhere.
 
-Speed under load is a regression: an execution that spent t_b seconds while the load was in band b sampled Σ_b v_b · t_b tokens, whatever the v_b. An execution
-sees many loads, so neither its mean load nor its mean speed would do; the normal equations of all of them together have v_b as their answer.
+Speed under load is a regression: an execution that spent t_b seconds while the load was in band b sampled Σ_b v_b · t_b tokens. It sees
+many loads, so neither its mean load nor its mean speed would do; the normal equations of all of them together have the v_b as their answer.
 """
 
 import math

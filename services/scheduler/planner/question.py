@@ -5,6 +5,7 @@ import msgspec
 from gyre.config import SchedulerConfig
 from gyre.errors import GyreError
 from services.scheduler.core import Knobs, State
+from services.scheduler.planner.speed import fitted
 from services.scheduler.present import specification
 from services.scheduler.simulator import Spec, parse
 
@@ -45,7 +46,9 @@ def ask(state: State, config: SchedulerConfig, seed: int = 1) -> Question | None
         load = tree["workload"]
         if load.get("kind") != "history":
             return None
-        token_h = state.history.speed()[0] / 3600.0
+        token_s, speed = fitted(state.history)
+        tree["cluster"]["speed"] = msgspec.to_builtins(speed)
+        token_h = token_s / 3600.0
         load["history_h"] = [
             [max(1, t) * token_h * (CENSORED_FACTOR if cut else 1.0) for t, cut in zip(g.tokens, g.cut, strict=True)]
             for g in groups
