@@ -14,6 +14,8 @@ BASE = "E0"
 FRESH_SEED = 1_001
 """Seeds of the ablation start here; a calibration is fitted on smaller ones."""
 SEEDS = 5
+FIRST_SEEDS = 20
+"""At least so many for the first 12 steps: short runs are cheap and vary by up to 5 % from seed to seed."""
 
 
 def ablation(
@@ -25,17 +27,26 @@ def ablation(
     runs = range(FRESH_SEED, FRESH_SEED + seeds)
     jobs: list[Job] = [(name, spec, seed) for name, spec in specs.items() for seed in runs]
     found = run_all(jobs, progress("ablation"))
+    firsts = run_all(
+        [(name, with_steps(spec, 0), seed) for name, spec in specs.items() for seed in _first_seeds(seeds)],
+        progress("first steps"),
+    )
+    first = {name: [firsts[name, seed].first_steps_h for seed in _first_seeds(seeds)] for name in specs}
     results = {name: [found[name, seed] for seed in runs] for name in specs}
     base = results[BASE]
     tuned = best(table, chosen, steady_steps) if is_tuned else {}
     base_step_h = statistics.fmean(result.step_h for result in base)
     for row in table:
-        yield _row(row, specs[row.row], results[row.row], base) | _tuned(tuned.get(row.row), base_step_h)
+        ratios = [ours / theirs for ours, theirs in zip(first[row.row], first[BASE], strict=True)]
+        yield _row(row, specs[row.row], results[row.row], base, ratios) | _tuned(tuned.get(row.row), base_step_h)
     yield _bound(base)
 
 
-def _row(row: Row, spec: Spec, results: list[Result], base: list[Result]) -> dict[str, Any]:
-    first = [ours.first_steps_h / theirs.first_steps_h for ours, theirs in zip(results, base, strict=True)]
+def _first_seeds(seeds: int) -> range:
+    return range(FRESH_SEED, FRESH_SEED + max(seeds, FIRST_SEEDS))
+
+
+def _row(row: Row, spec: Spec, results: list[Result], base: list[Result], first: list[float]) -> dict[str, Any]:
     steady = [ours.step_h / theirs.step_h for ours, theirs in zip(results, base, strict=True)]
 
     def mean(field: str) -> float:

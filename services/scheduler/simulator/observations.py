@@ -101,6 +101,11 @@ def misplaced(found: list[Observation]) -> list[tuple[float, float]]:
     ]
 
 
+def worst_row(found: list[Observation]) -> float:
+    """Largest relative error of a row, without its sign."""
+    return max(abs(observation.error) for observation in found if observation.name not in WEIGHTS)
+
+
 def loss_of(
     chosen: Calibration, seeds: range, held_out: frozenset[str] = frozenset(), give_up_at: float = math.inf
 ) -> float:

@@ -15,7 +15,7 @@ from gyre.errors import InvalidInput
 from services.scheduler.simulator.spec import Spec, merged, parse
 
 DATA = Path(__file__).parent / "data"
-DEFAULT_CALIBRATION = "f2"
+DEFAULT_CALIBRATION = "paper"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
