@@ -47,14 +47,16 @@ def _due_release(state: State, now_s: float) -> str | None:
     if state.waterlevel > state.knobs.release_share * (state.capacity - cell.capacity):
         return None
     is_rested = now_s - cell.at_s >= HYSTERESIS * state.fleet.switch_cost_s() or cell.burst < state.burst
-    return state.fleet.names[position] if (is_rested and _has_work(state, now_s)) or work.is_dry(state) else None
+    return state.fleet.names[position] if is_rested and _has_work(state, now_s) else None
 
 
 def _has_work(state: State, now_s: float) -> bool:
     """Something to train now: a batch that is complete or about to be, a ready group, or an open batch that is not worked off."""
     if state.is_in_step and (state.closed_step >= state.steps_done or state.untaken_groups == 0):
         return True
+    if work.is_dry(state):
+        return True
     if not state.settings.streaming:
         return work.batch_is_ready(state, dispatch.groups_due(state))
     can_take = state.steps_done < state.burst_end and state.ready_groups > 0
-    return can_take or work.is_dry(state) or state.pace.left_at_s(now_s) > 0.0
+    return can_take or state.pace.left_at_s(now_s) > 0.0
