@@ -6,7 +6,7 @@ from services.scheduler.core import State
 from services.scheduler.planner.question import Question, ask
 from services.scheduler.planner.search import Answer, answer
 
-CHANGE_SHARE = 0.08
+CHANGE_SHARE = 0.15
 """Work or training cost that has moved by this share since the last plan makes a new one due."""
 GROWTH = 3
 """So does a history that has grown this many times: the first plan is made from little."""
