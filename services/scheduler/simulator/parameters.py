@@ -68,7 +68,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("async_training_nodes", options=tuple(range(4, 23))),
     Parameter("async_fewer_training_nodes", options=tuple(range(2, 19))),
     Parameter("colocate_burst", options=tuple(range(1, 8))),
-    Parameter("more_standalone_nodes", options=tuple(range(5, 17))),
+    Parameter("more_standalone_nodes", options=tuple(range(5, 25))),
 )
 """`slowdown` is the hyperbola's and, in thirds, the other family's knee; `power` is spare in the hyperbola. Counted as one less."""
 NUM_FREE = len(PARAMETERS) - 1
