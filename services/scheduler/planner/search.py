@@ -55,22 +55,28 @@ class _Search:
     def __init__(self, question: Question) -> None:
         self._question = question
         self._tried: set[Knobs] = set()
+        self._most = knobs_.promised_max(question.configured)
+        """Largest staleness that a candidate may show: what is promised, or what the configured policy itself shows on the same groups, for
+        training that takes the oldest *ready* group keeps the promise only under a cap of age."""
         load = question.spec.scheduler
         steps = 16 * (SCREEN_STEPS + WARMUP_STEPS) + (FINALISTS + 2) * FINAL_SEEDS * (FINAL_STEPS + WARMUP_STEPS)
         self._share = min(1.0, EXECUTIONS_MAX / (steps * load.groups_per_step * load.group_size))
 
     def best(self) -> Answer:
         configured, in_force = self._question.configured, self._question.in_force
+        runs = {configured: self._final(configured)}
+        self._most = max([self._most, *(result.staleness_max for result in runs[configured])])
         screened = self._rank(knobs_.shapes(configured))
         released = self._rank(
             [
                 msgspec.structs.replace(shape, release_share=share)
-                for shape in screened[:SHAPES_KEPT]
+                for shape in _first(screened, SHAPES_KEPT)
                 for share in knobs_.RELEASE_SHARES
             ]
         )
-        finalists = dict.fromkeys([configured, in_force, *released[:FINALISTS]])
-        runs = {knobs: self._final(knobs) for knobs in finalists}
+        for knobs in (in_force, *_first(released, FINALISTS)):
+            if knobs not in runs:
+                runs[knobs] = self._final(knobs)
         base_h = _step_h(runs[configured]) if runs[configured] else float("inf")
         kept = {knobs: _step_h(results) for knobs, results in runs.items() if self._keeps_promise(results)}
         if not kept:
@@ -83,11 +89,11 @@ class _Search:
         return self._said(chosen, kept[chosen], base_h, "best of what was simulated")
 
     def _rank(self, candidates: list[Knobs]) -> list[Knobs]:
-        """By time, fastest first; those that do not run or are too stale on average are left out."""
+        """By time, fastest first; those that do not run or break the promise are left out."""
         spec, found = self._with_steps(SCREEN_STEPS), {}
         for knobs in candidates:
             results = self._runs(spec, knobs, [self._question.seed])
-            if results and self._is_fresh_enough(results):
+            if self._keeps_promise(results):
                 found[knobs] = _step_h(results)
         return sorted(found, key=found.__getitem__)
 
@@ -109,12 +115,11 @@ class _Search:
         return msgspec.structs.replace(spec, horizon=horizon)
 
     def _keeps_promise(self, results: list[Result]) -> bool:
-        most = knobs_.promised_max(self._question.configured)
-        return bool(results) and self._is_fresh_enough(results) and max(r.staleness_max for r in results) <= most
-
-    def _is_fresh_enough(self, results: list[Result]) -> bool:
-        mean = knobs_.staleness_mean(self._question.configured)
-        return statistics.fmean(result.staleness_mean for result in results) <= mean + STALENESS_SLACK
+        if not results:
+            return False
+        mean = statistics.fmean(result.staleness_mean for result in results)
+        is_fresh = mean <= knobs_.staleness_mean(self._question.configured) + STALENESS_SLACK
+        return is_fresh and max(result.staleness_max for result in results) <= self._most
 
     def _said(self, knobs: Knobs, step_h: float, base_h: float, reason: str) -> Answer:
         gain = 1.0 - step_h / base_h if base_h < float("inf") else 0.0
@@ -123,3 +128,9 @@ class _Search:
 
 def _step_h(results: list[Result]) -> float:
     return statistics.fmean(result.step_h for result in results)
+
+
+def _first(ranked: list[Knobs], count: int) -> list[Knobs]:
+    """The fastest, and the fastest in lockstep: with φ = 0 nothing is carried over, so that one keeps its maximum whatever the durations."""
+    lockstep = [knobs for knobs in ranked if knobs.extra_depth_steps == 0.0]
+    return list(dict.fromkeys([*ranked[:count], *lockstep[:1]]))
