@@ -35,7 +35,7 @@ ENDLESS_STEPS = 1_000_000
 ROUNDS_MAX = 1_000
 """Decisions that may follow from each other at one instant; more would be a policy that contradicts itself."""
 
-TIMED_MODES = frozenset({"elastic_plus", "colocate", "hybrid_switch"})
+TIMED_MODES = frozenset({"elastic", "elastic_plus", "colocate", "hybrid_switch"})
 """Modes with rules that wait for a time to pass: the service asks them every second, here they are asked when something can have changed."""
 INSTANT_S = 1e-3
 """Just after."""

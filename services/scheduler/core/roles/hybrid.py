@@ -6,7 +6,7 @@ going there and back has cost of late. They return when that many groups are rea
 """
 
 from services.scheduler.core import dispatch
-from services.scheduler.core.roles import colocate, work
+from services.scheduler.core.roles import work
 from services.scheduler.core.state import State
 
 
@@ -30,12 +30,13 @@ def core_stays(state: State, need: int) -> bool:
 def _should_train(state: State, now_s: float) -> bool:
     if state.fleet.core.is_lost or not state.is_burst_open:
         return False
-    if state.fleet.core.burst < state.burst and not state.is_in_step and state.steps_done == state.opened_step:
-        return state.core_stays or _is_enough(state, dispatch.groups_due(state))
-    if state.is_in_step or colocate.is_stuck(state, now_s):
-        return not colocate.is_stuck(state, now_s)
+    if not work.core_may_begin(state) or work.is_stuck(state, now_s):
+        return False
+    has_stayed = state.fleet.core.burst < state.burst and state.steps_done == state.opened_step
     return (
-        _is_enough(state, dispatch.groups_due(state))
+        state.is_in_step
+        or has_stayed
+        or _is_enough(state, dispatch.groups_due(state))
         or _saved_s(state, dispatch.groups_due(state)) <= state.fleet.switch_cost_s()
     )
 

@@ -7,7 +7,7 @@ from services.scheduler.core.state import State
 
 def moves(state: State, now_s: float) -> list[tuple[str, str]]:
     """The next return, or else the next release."""
-    if (name := due_return(state)) is not None:
+    if (name := due_return(state, now_s)) is not None:
         return [(name, "rollout")]
     if (name := due_release(state, now_s)) is not None:
         return [(name, "training")]
@@ -20,7 +20,7 @@ def core_stays(state: State, need: int) -> bool:
     return work.batch_is_ready(state, need) and work.unfinished_with(state, need) <= without_core
 
 
-def due_return(state: State) -> str | None:
+def due_return(state: State, now_s: float) -> str | None:
     """The last trainer, if it was asked for in an earlier burst; the core only if it does not stay. Without a core nobody can train."""
     fleet = state.fleet
     if not fleet.training:
@@ -28,15 +28,7 @@ def due_return(state: State) -> str | None:
     position = fleet.training[-1]
     is_of_this_burst = state.is_burst_open and fleet.at(position).burst >= state.burst
     stays = is_of_this_burst or (position == 0 and state.core_stays)
-    return None if stays and not fleet.core.is_lost and not _nobody_serves(state) else fleet.names[position]
-
-
-def _nobody_serves(state: State) -> bool:
-    """What the open batch waits for can run nowhere: the cells that served are lost, or continuous dispatch sent it when all were in training."""
-    waits = state.waterlevel > 0 and state.ready_groups == 0 and state.closed_step < state.steps_done
-    if state.capacity > 0 or not waits:
-        return False
-    return state.settings.dispatch == "continuous" or any(cell.is_lost for cell in state.cells.values())
+    return None if stays and not fleet.core.is_lost and not work.is_stuck(state, now_s) else fleet.names[position]
 
 
 def due_release(state: State, now_s: float) -> str | None:

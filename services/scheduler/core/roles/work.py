@@ -5,6 +5,11 @@ from itertools import islice
 from services.scheduler.core import dispatch
 from services.scheduler.core.state import State
 
+PATIENCE_S = 10.0
+"""What is ready is taken at once when the core is there; what has not been by then does not suffice."""
+SETTLE_S = 1.0
+"""A batch that took its last ready group is closed at once if that completes it, but by a fact of its own."""
+
 
 def batch_is_ready(state: State, need: int) -> bool:
     """Whether a step could be trained to its end without waiting: B̂ groups (less what its batch has already), or all that can still come.
@@ -31,6 +36,23 @@ def is_dry(state: State) -> bool:
     the same, to be closed without gradient, or the next boundary would never come."""
     has_begun = state.sent_groups > 0 or state.steps_done > state.opened_step
     return state.outstanding_groups == 0 and has_begun and state.steps_done < state.burst_end
+
+
+def core_may_begin(state: State) -> bool:
+    """It was asked for in this burst, or told at the boundary to stay. Any other core opens no step, whatever has become ready since: it has to
+    come back first."""
+    return state.fleet.core.burst >= state.burst or state.core_stays
+
+
+def is_stuck(state: State, now_s: float) -> bool:
+    """The batch wants more than is ready, and nobody serves those who would bring it: without this the step would never end.
+
+    Batches are complete by turns and B̂ is only what they took of late; and cells are lost, or all train when continuous dispatch sends more.
+    """
+    is_waiting = state.closed_step < state.steps_done < state.burst_end
+    if state.capacity > 0 or state.waterlevel == 0 or not is_waiting:
+        return False
+    return now_s - state.pace.at_s > (PATIENCE_S if state.ready_groups else SETTLE_S)
 
 
 def last_batch_is_open(state: State) -> bool:
