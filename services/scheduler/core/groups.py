@@ -3,12 +3,26 @@
 import msgspec
 
 from gyre.records import TaskSpec
-from gyre.records.lifecycle import FINAL, ExecutionState
+from gyre.records.lifecycle import FINAL, TRANSITIONS, ExecutionState
 
 ACTIVE = frozenset({ExecutionState.QUEUED, ExecutionState.LEASED, ExecutionState.RUNNING, ExecutionState.SUSPENDED})
 """Dispatched and not finished: what the waterlevel counts."""
 TAKEN = frozenset({ExecutionState.CLAIMED, *FINAL})
 """In a batch, or past it."""
+
+Change = tuple[int, int, int, int]
+"""What a transition adds to its group's members that are active, ready, taken, final."""
+UNCHANGED: Change = (0, 0, 0, 0)
+
+
+def _change(was: ExecutionState, to: ExecutionState) -> Change:
+    kinds = (ACTIVE, {ExecutionState.READY}, TAKEN, FINAL)
+    active, ready, taken, final = ((to in kind) - (was in kind) for kind in kinds)
+    return active, ready, taken, final
+
+
+CHANGES = {was: {to: _change(was, to) for to in following} for was, following in TRANSITIONS.items()}
+"""Every transition that the table allows → what it changes; most change nothing here, so that they cost nothing."""
 
 
 class Execution(msgspec.Struct, array_like=True):
@@ -23,7 +37,7 @@ class Execution(msgspec.Struct, array_like=True):
     """Ordinal of the newest command that was carried out."""
     command: str = ""
     """The newest command's word."""
-    bands_s: list[float] = []
+    bands_s: tuple[float, ...] = ()
     """Time that had been spent in each band of load when it started (history.py)."""
     tokens: int = 0
     """Sampled, once it has ended by itself or by its wall limit."""
@@ -73,9 +87,10 @@ class Group(msgspec.Struct):
         """Every member is trained or dropped."""
         return self.num_final == len(self.executions)
 
-    def count(self, state: ExecutionState, by: int) -> None:
-        """A member enters (1) or leaves (−1) `state`."""
-        self.num_active += by * (state in ACTIVE)
-        self.num_ready += by * (state is ExecutionState.READY)
-        self.num_taken += by * (state in TAKEN)
-        self.num_final += by * (state in FINAL)
+    def count(self, change: Change) -> None:
+        """A member has made a transition."""
+        active, ready, taken, final = change
+        self.num_active += active
+        self.num_ready += ready
+        self.num_taken += taken
+        self.num_final += final

@@ -8,6 +8,7 @@ many loads, so neither its mean load nor its mean speed would do; the normal equ
 """
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -65,7 +66,7 @@ class History(msgspec.Struct):
             self.at_s = now_s
         self.load = waterlevel / capacity if 0 < waterlevel < capacity else float(waterlevel > 0)
 
-    def ran(self, tokens: int, since_s: list[float]) -> None:
+    def ran(self, tokens: int, since_s: Sequence[float]) -> None:
         """An execution has sampled `tokens` since the bands' times were `since_s`."""
         spent_s = [now - then for now, then in zip(self.passed_s, since_s, strict=True)]
         total_s = sum(spent_s)

@@ -12,7 +12,7 @@ _S = ExecutionState
 
 
 def _leased(state: State, fact: r.ExecutionLeased) -> None:
-    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
     if group is None or execution.attempt == fact.attempt:  # the same attempt going on at another gateway
         return
     if move(state, group, execution, _S.LEASED):
@@ -20,10 +20,10 @@ def _leased(state: State, fact: r.ExecutionLeased) -> None:
 
 
 def _started(state: State, fact: r.ExecutionStarted) -> None:
-    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
     if group is not None and execution.state in (_S.QUEUED, _S.LEASED) and move(state, group, execution, _S.RUNNING):
         state.history.to(fact.at_s, state.waterlevel, state.capacity)
-        execution.bands_s = list(state.history.passed_s)
+        execution.bands_s = tuple(state.history.passed_s)
 
 
 def _commanded(state: State, fact: r.ExecutionCommanded) -> None:
@@ -46,7 +46,7 @@ def _obey(
     state: State, fact: r.ExecutionSuspended | r.ExecutionResumed, was: ExecutionState, to: ExecutionState
 ) -> None:
     """A suspended execution still counts as unfinished and keeps its attempt; an older command than the last one obeyed is a repeat."""
-    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
     if group is None or fact.ordinal <= execution.obeyed:
         return
     execution.obeyed = fact.ordinal
@@ -55,7 +55,7 @@ def _obey(
 
 
 def _ended(state: State, fact: r.ExecutionEnded) -> None:
-    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
     if group is None or execution.state not in ACTIVE:
         return
     if not move(state, group, execution, _S(fact.ending)):
@@ -79,7 +79,7 @@ def _remember(state: State, execution: Execution, fact: r.ExecutionEnded) -> Non
     execution.tokens, execution.was_cut = fact.tokens_sampled, fact.ending == "timed_out"
     if execution.bands_s:
         state.history.ran(fact.tokens_sampled, execution.bands_s)
-        execution.bands_s = []
+        execution.bands_s = ()
 
 
 def _ended_group(group: Group, task_type: str) -> Ended:
@@ -93,13 +93,13 @@ def _ended_group(group: Group, task_type: str) -> Ended:
 
 
 def _sample_ready(state: State, fact: r.SampleReady) -> None:
-    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
     if group is not None and execution.state not in (_S.READY, _S.CLAIMED, *FINAL):
         _ = move(state, group, execution, _S.EVALUATED) and move(state, group, execution, _S.READY)
 
 
 def _sample_dropped(state: State, fact: r.SampleDropped) -> None:
-    group, execution = speaking(state, fact.execution_id, fact.attempt)
+    group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
     if group is None or execution.state in FINAL:
         return
     if fact.reason == "duplicate":  # of something that goes on under another delivery

@@ -7,14 +7,16 @@ ended it. What others say is counted (`fenced`) and changes nothing.
 from collections.abc import Iterable
 
 from gyre.ids import split_sample_id
-from gyre.records.lifecycle import ExecutionState, advance
-from services.scheduler.core.groups import ACTIVE, Execution, Group
+from gyre.records.lifecycle import ExecutionState
+from services.scheduler.core.groups import ACTIVE, CHANGES, UNCHANGED, Change, Execution, Group
 from services.scheduler.core.state import State, bump
 
 
-def speaking(state: State, execution_id: str, attempt: int) -> tuple[Group, Execution] | tuple[None, None]:
+def speaking(
+    state: State, group_id: str, execution_id: str, attempt: int
+) -> tuple[Group, Execution] | tuple[None, None]:
     """The execution that this attempt may speak for; (None, None) when it is unknown, closed or fenced."""
-    group = state.groups.get(execution_id.rpartition("-e")[0])
+    group = state.groups.get(group_id)
     execution = group.executions.get(execution_id) if group else None
     if group is None or execution is None:
         return None, None
@@ -25,31 +27,43 @@ def speaking(state: State, execution_id: str, attempt: int) -> tuple[Group, Exec
 
 
 def of_samples(state: State, sample_ids: Iterable[str]) -> list[tuple[Group, Execution]]:
-    found = [speaking(state, *split_sample_id(sample)) for sample in sample_ids]
-    return [(group, execution) for group, execution in found if group is not None]
+    found = []
+    for sample in sample_ids:
+        name, attempt = split_sample_id(sample)
+        group, execution = speaking(state, name.rpartition("-e")[0], name, attempt)
+        if group is not None:
+            found.append((group, execution))
+    return found
 
 
 def move(state: State, group: Group, execution: Execution, to: ExecutionState) -> bool:
     """Whether the table allowed it."""
     was = execution.state
-    if not advance(was, to):
+    change = CHANGES[was].get(to)
+    if change is None:
         bump(state.refused, f"{was}->{to}")
         return False
     execution.state = to
-    if group.is_trained:
+    state.executions_by_state[was] -= 1
+    bump(state.executions_by_state, to)
+    if change != UNCHANGED:
+        _count(state, group, change)
+    return True
+
+
+def _count(state: State, group: Group, change: Change) -> None:
+    is_trained = group.is_trained
+    if is_trained:
         state.ready_groups -= group.is_ready
         state.untaken_groups -= group.is_untaken
-    group.count(was, -1)
-    group.count(to, 1)
-    if group.is_trained:
+    group.count(change)
+    if is_trained:
         state.ready_groups += group.is_ready
         state.untaken_groups += group.is_untaken
-    bump(state.executions_by_state, was, -1)
-    bump(state.executions_by_state, to)
-    if was in ACTIVE and to not in ACTIVE:
-        state.finished += 1
-        state.active_by_tier[group.tier] -= 1
-    return True
+    active = change[0]
+    if active:
+        state.finished -= active
+        state.active_by_tier[group.tier] += active
 
 
 def close_if_over(state: State, group: Group) -> None:
