@@ -5,6 +5,7 @@ import math
 import pytest
 
 from gyre.config import TierConfig
+from gyre.ids import sample_id
 from gyre.records import GroupDispatched
 from services.scheduler.core import Settings, State, apply, decide
 from services.scheduler.core.boundary import SMOOTHING
@@ -126,21 +127,39 @@ def test_waiting_raises_a_group_by_a_class_in_each_aging_time():
 
 @pytest.mark.parametrize(("aging_s", "starves"), [(600.0, False), (1e12, True)])
 def test_no_stream_of_short_tasks_starves_a_long_one(aging_s, starves):
-    """C1: two short groups come for each one sent; the long group of time 0 goes before whatever comes after tiers · aging_s = 2 · 600 s.
+    """C1: the bound of docs/staleness.md, ⌈(Q + λ·T·aging_s + 1)/n⌉ boundaries; without aging ten times as many are not enough.
 
-    Of the 80 shorts that came until then 40 are gone, so it goes within 2 · 1200 s; without aging it never does.
+    Q = 10 short groups wait before the long one comes, then λ = 5 a minute, and each minute has a boundary that sends n = 4: ⌈(10 + 100 + 1)/4⌉ = 28.
     """
-    state = State(chosen(tiers=TIERS, aging_s=aging_s, groups_per_step=1, extra_depth_steps=0.0))
-    apply(state, facts.submitted(0, size=1, tier="long"))
-    now_s, index = 0.0, 1
-    while "g000000" in state.queue and now_s < 10_000.0:
-        for _ in range(2):
-            apply(state, facts.submitted(index, size=1, tier="short", at_s=now_s))
-            index += 1
-        state.queue.remove(next(in_order(state)).group_id)
-        now_s += 30.0
-    assert ("g000000" in state.queue) == starves
-    assert starves or now_s <= 2 * 1200.0
+    state = State(chosen(tiers=TIERS, aging_s=aging_s, extra_depth_steps=0.0))
+    for index in range(10):
+        apply(state, facts.submitted(index, size=1, tier="short"))
+    apply(state, facts.submitted(10, size=1, tier="long"))
+    apply(state, facts.started_run(1000))
+    bound = math.ceil((10 + 5 / 60.0 * len(TIERS) * 600.0 + 1) / 4)
+    assert bound == 28
+    boundaries = 0
+    while "g000010" in state.queue and boundaries < 10 * bound:
+        boundaries += 1
+        assert len(a_burst(state, 60.0 * boundaries)) == 4
+        for index in range(5):
+            number = 6 + 5 * boundaries + index
+            apply(state, facts.submitted(number, size=1, tier="short", at_s=60.0 * boundaries))
+    assert boundaries == 10 * bound if starves else boundaries <= bound
+
+
+def a_burst(state: State, now_s: float) -> list[str]:
+    """Groups of one that are sent at a boundary; they are run, trained and published at once."""
+    groups = sent(state, now_s)
+    step, samples = state.steps_done, [sample_id(f"{group}-e0", 1) for group in groups]
+    for group, sample in zip(groups, samples, strict=True):
+        execution = f"{group}-e0"
+        for fact in (facts.leased(execution), facts.running(execution), facts.ended(execution), facts.ready(execution)):
+            apply(state, fact)
+        apply(state, facts.extended(step, group, [sample]))
+    for fact in (facts.closed(step, groups, samples), facts.updated(step, samples), facts.published(step + 1, now_s)):
+        apply(state, fact)
+    return groups
 
 
 def test_a_tier_sends_no_more_than_its_cap_and_goes_on_as_it_empties():

@@ -114,6 +114,17 @@ def test_joining_is_open_until_all_is_computed():
     assert e.SendStep("cell-9", joined=True) in effects and e.SendStep(ONE, joined=False) in effects
 
 
+def test_a_satellite_joins_a_batch_that_is_closed_and_takes_what_is_left_of_it():
+    """A3, A8. The burst's last batch is whole and a is computed; b is still on the queue: the joiner computes it, and both are reduced."""
+    state, _ = play(computed_by(opened(), CORE, "a"), e.Closed(3, BATCH))
+    state, effects = play(state, e.Join(ONE))
+    assert effects == [e.SendStep(ONE, joined=True, mid_batch=True)]
+    state, effects = play(state, e.Claim(ONE, "b", 3))
+    assert effects == [e.Answer(ONE, "b", Verdict.COMPUTE)]
+    state, effects = play(state, e.Computed(ONE, "b"))
+    assert effects == [e.Reduce(1, (CORE, ONE))]
+
+
 def test_a_death_in_mid_step_drops_what_the_cell_had():
     """A8. Its computed and its assigned micro-steps are nobody's; the step waits for them."""
     state = computed_by(opened(ONE), ONE, "a")
