@@ -98,7 +98,7 @@ class StepUpdated(msgspec.Struct, frozen=True, kw_only=True, tag="step.updated")
 
 
 class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True, tag="alarm.raised"):
-    """Something an operator must see: `staleness_bound`, `no_gradient`, `starvation`, `age_cap`, `poison` …"""
+    """Something an operator must see: `staleness_bound`, `no_gradient`, `starvation`, `poison` …"""
 
     kind: str
     message: str

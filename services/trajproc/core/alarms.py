@@ -24,7 +24,7 @@ def of_batch(fact: BatchClosed, no_gradient_streak: int, config: TrajprocConfig)
         check_promises(fact, config)
     except InvariantBroken as error:
         values = {"oldest": float(fact.staleness_max), "cap": float(config.age_steps_max)}
-        kind = "age_cap" if fact.staleness_max > config.age_steps_max else "invariant"
+        kind = "staleness_bound" if fact.staleness_max > config.age_steps_max else "invariant"
         found.append(_alarm(kind, fact, str(error), values))
     return found
 

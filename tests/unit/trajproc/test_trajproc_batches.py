@@ -284,6 +284,16 @@ def test_a_broken_promise_raises():
         check_promises(closed, config(age_steps_max=4))
 
 
+def test_a_batch_that_breaks_the_bound_of_staleness_raises_the_alarm():
+    """A3, A5, C8: a batch on record with age 5, read by a processor whose bound is 4: `staleness_bound`, once."""
+    source = Live(config(age_steps_max=5)).see(opened(5), *group(A, [1.0, 0.0], version=0))
+    live = Live(config(age_steps_max=4)).see(source.batch())
+    (alarm,) = live.all(r.AlarmRaised)
+    assert alarm.kind == "staleness_bound"
+    assert (alarm.values["step"], alarm.values["oldest"], alarm.values["cap"]) == (5.0, 5.0, 4.0)
+    assert not live.see(source.batch()).processor.intents and len(live.all(r.AlarmRaised)) == 1
+
+
 def test_traces_and_waiting_are_carried_on():
     """E: the ending's traceparent stands on samples and rows."""
     parent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
