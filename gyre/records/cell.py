@@ -24,7 +24,7 @@ where it never does.
 
 
 class RoleChanged(msgspec.Struct, frozen=True, kw_only=True, tag="cell.role"):
-    """One phase of one role change. At run start the scheduler requests change 0 of each cell: `training` of one that always trains, else `rollout`."""
+    """One phase of one role change. At run start the scheduler requests change 0 of each cell: `training` if it always trains, else `rollout`."""
 
     cell: str
     change: int
