@@ -29,8 +29,8 @@ def test_a_pool_that_was_told_to_return_returns_whatever_gets_ready_meanwhile():
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_what_a_batch_waits_for_is_served_even_if_all_cells_train(streaming):
-    """A3, A5: continuous dispatch sends two groups when everybody trains. Two others are ready, the batch wants three: after 10 s without news the last
-    cell comes back."""
+    """A3, A5: continuous dispatch sends two groups when everybody trains. Two others are ready, the batch wants three: after 10 s without news
+    the last cell comes back."""
     shape = {"cells": 2, "groups_per_step": 2, "cell_capacity": 20, "extra_depth_steps": 0.0}
     state = State(chosen(dispatch="continuous", streaming=streaming, **shape))
     for index in range(20):
