@@ -33,8 +33,11 @@ MOVES_MAX = 2
 """Moves of one cell that follow from each other at one moment: back for a boundary, and in again."""
 MODES = (
     {"mode": "elastic"}, {"mode": "elastic", "standalone_cells": 1}, {"mode": "elastic", "streaming": False},
-    {"mode": "elastic_plus", "is_two_way": True}, {"mode": "async", "training_cells": 1}, {"mode": "colocate"},
-    {"mode": "colocate", "standalone_cells": 1}, {"mode": "hybrid_switch", "standalone_cells": 1},
+    {"mode": "elastic_plus", "is_two_way": True}, {"mode": "elastic_plus", "is_two_way": True, "streaming": False},
+    {"mode": "elastic_plus", "standalone_cells": 1}, {"mode": "async", "training_cells": 1},
+    {"mode": "async", "training_cells": 1, "streaming": False}, {"mode": "colocate"}, {"mode": "colocate", "streaming": False},
+    {"mode": "colocate", "standalone_cells": 1}, {"mode": "hybrid_switch", "standalone_cells": 1}, {"mode": "hybrid_switch"},
+    {"mode": "hybrid_switch", "streaming": False},
 )  # fmt: skip
 
 

@@ -23,7 +23,9 @@ def moves(state: State, now_s: float) -> list[tuple[str, str]]:
 
 
 def core_stays(state: State, need: int) -> bool:
-    """Enough is ready, or lending would not pay."""
+    """Enough is ready, or lending would not pay. With nothing to wait for it would train empty steps to the end of the run."""
+    if state.untaken_groups + min(need, len(state.queue.groups)) == 0:
+        return False
     return _is_enough(state, need) or _saved_s(state, need) <= state.fleet.switch_cost_s()
 
 
