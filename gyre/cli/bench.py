@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
@@ -14,7 +15,16 @@ from gyre.errors import NotFound
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str, options: tuple[str, ...]) -> None:
     """Measure a part: `gyre bench scheduler --json`. Other options go to the benchmark (`gyre bench NAME -- --help`)."""
-    module = f"benchmarks.{name}"
-    if not name.isidentifier() or find_spec("benchmarks") is None or find_spec(module) is None:
-        raise NotFound(f"there is no benchmark `{name}`; they are the files in benchmarks/ of the source tree")
-    os.execv(sys.executable, [sys.executable, "-m", module, *options])
+    known = _known()
+    if name not in known:
+        raise NotFound(
+            f"there is no benchmark `{name}`; there are: {', '.join(known) or 'none outside the source tree'}"
+        )
+    os.execv(sys.executable, [sys.executable, "-m", f"benchmarks.{name.replace('-', '_')}", *options])
+
+
+def _known() -> list[str]:
+    """The files of benchmarks/, as they are spelt on the command line."""
+    package = find_spec("benchmarks")
+    folders = package.submodule_search_locations if package else []
+    return sorted(file.stem.replace("_", "-") for folder in folders for file in Path(folder).glob("[a-z]*.py"))

@@ -39,7 +39,7 @@ def specification(config: Config) -> dict[str, Any]:
         },
         "training": {"group_node_h": given.group_training_s / HOUR_S},
         "scheduler": scheduler,
-        "horizon": {"first_steps": config.run.steps, "warmup_steps": 0, "steady_steps": 0},
+        "horizon": {"first_steps": config.run.steps, "warmup_steps": 0, "steady_steps": 0, "is_whole_run": True},
     }  # fmt: skip
 
 

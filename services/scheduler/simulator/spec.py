@@ -55,7 +55,7 @@ class Cluster(_Section):
     rebalance: bool = False
     """Whether a cell that comes back takes running executions over from fuller ones, at `eviction_s` each."""
     failure_every_h: NotNegative = 0.0
-    """Mean hours between failures of one cell; 0: none. What ran there starts again."""
+    """Mean hours between failures of one cell; 0: none. What ran there moves, at `eviction_s`."""
     repair_h: Positive = 0.5
     slow_cell_share: Share = 0.0
     slow_cell_factor: Positive = 1.0
@@ -111,6 +111,9 @@ class Horizon(_Section):
     """Left out of the steady state; rounded up to whole bursts."""
     steady_steps: Annotated[int, Meta(ge=0)] = 60
     """Rounded up to whole bursts; 0 measures the first steps only."""
+    is_whole_run: bool = False
+    """Whether the run ends with `first_steps`: nothing is sent that no step of it trains, so its last steps wait for their slowest groups.
+    Otherwise they are the first of a run that goes on."""
 
 
 class Spec(_Section):
@@ -205,6 +208,10 @@ def check(spec: Spec) -> None:
             raise InvalidInput(
                 f"tier {tier.name}: concurrency_max {tier.concurrency_max} lets no group of {chosen.group_size} through: at least {chosen.group_size}"
             )
+    if spec.horizon.is_whole_run and spec.horizon.warmup_steps + spec.horizon.steady_steps:
+        raise InvalidInput(
+            "horizon.is_whole_run ends the run with first_steps: a steady state after it needs warmup_steps and steady_steps 0"
+        )
     _check_roles(spec)
 
 

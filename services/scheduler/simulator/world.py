@@ -117,7 +117,9 @@ class World:
         for cell in self.cells:
             if cell.slots != usual:
                 self._say(r.CellReported(cell=cell.name, capacity=cell.slots, at_s=0.0, reason="size"))
-        self._say(r.RunStarted(steps=ENDLESS_STEPS, fingerprint="", at_s=0.0))
+        horizon = self.spec.horizon
+        steps = horizon.first_steps if horizon.is_whole_run else ENDLESS_STEPS
+        self._say(r.RunStarted(steps=steps, fingerprint="", at_s=0.0))
         if self.spec.cluster.failure_every_h:
             self.roles.fail_now_and_then(random.Random(f"failures {seed}"))
         self._settle()

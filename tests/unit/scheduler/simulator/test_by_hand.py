@@ -3,6 +3,7 @@
 import pytest
 
 from services.scheduler.simulator import simulate
+from services.scheduler.simulator.world import World
 from tests.unit.scheduler.simulator.specs import spec, two_cells
 
 ROLE_CHANGE_H = (8.52 + 3.46) / 3600
@@ -72,3 +73,11 @@ def test_a_drain_waits_for_what_runs():
     assert result.first_steps_h == pytest.approx(2.0 + 8.52 / 3600 + 1.0, abs=1e-6)
     moved = simulate(spec(scheduler={"extra_depth_steps": 1.0}, horizon={"first_steps": 1}))
     assert moved.first_steps_h == pytest.approx(1.0 + 8.52 / 3600 + 1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("is_whole_run", "groups"), [(True, 8), (False, 12)])
+def test_a_whole_run_sends_what_its_steps_train_and_no_more(is_whole_run, groups):
+    """D15. Four steps of two groups are 8; one that goes on has (φ + μ)·B = 4 outstanding after its fourth publish."""
+    world = World(two_cells(scheduler={"extra_depth_steps": 1.0}, horizon={"is_whole_run": is_whole_run}), seed=1)
+    world.until_step(4)
+    assert world.state.dispatched_groups == groups

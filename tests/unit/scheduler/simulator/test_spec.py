@@ -20,6 +20,7 @@ from tests.unit.scheduler.simulator.specs import PLAIN
         ({"cluster": {"cell_nodes": [1, 1]}}, "they must agree"),
         ({"cluster": {"slots_per_node": 0.2}}, "at least 1"),
         ({"workload": {"medain_h": 1.0}}, "medain_h"),
+        ({"horizon": {"is_whole_run": True, "steady_steps": 60}}, "is_whole_run"),
     ],
 )
 def test_impossible_knobs_are_refused_with_what_would_be_possible(changes, words):
