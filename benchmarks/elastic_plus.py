@@ -1,4 +1,4 @@
-"""elastic_plus against the paper's policy: `gyre bench elastic_plus --json [--workloads 200] [--seed 7001] [--calibrations f1,f2,paper]`.
+"""elastic_plus against the paper's policy: `gyre bench elastic-plus --json [--workloads 200] [--seed 7001] [--calibrations f1,f2,paper]`.
 
 Steady state, the same cluster, groups and promised staleness for both; the planner runs inside each run and sees facts only. Everything is relative
 to E0 of the same seed. What the numbers mean and how they came out: docs/elastic-plus.md. About ten seconds of CPU a workload.

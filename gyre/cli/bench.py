@@ -2,12 +2,15 @@
 
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
+import gyre
 from gyre.errors import NotFound
+
+ROOT = Path(gyre.__file__).parent.parent
+"""The source tree of an installation that can be edited; elsewhere there are no benchmarks beside the package."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -15,16 +18,10 @@ from gyre.errors import NotFound
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str, options: tuple[str, ...]) -> None:
     """Measure a part: `gyre bench scheduler --json`. Other options go to the benchmark (`gyre bench NAME -- --help`)."""
-    known = _known()
+    known = sorted(file.stem.replace("_", "-") for file in (ROOT / "benchmarks").glob("[a-z]*.py"))
     if name not in known:
         raise NotFound(
-            f"there is no benchmark `{name}`; there are: {', '.join(known) or 'none outside the source tree'}"
+            f"there is no benchmark `{name}` in {ROOT / 'benchmarks'}; there are: {', '.join(known) or 'none'}"
         )
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     os.execv(sys.executable, [sys.executable, "-m", f"benchmarks.{name.replace('-', '_')}", *options])
-
-
-def _known() -> list[str]:
-    """The files of benchmarks/, as they are spelt on the command line."""
-    package = find_spec("benchmarks")
-    folders = package.submodule_search_locations if package else []
-    return sorted(file.stem.replace("_", "-") for folder in folders for file in Path(folder).glob("[a-z]*.py"))
