@@ -340,6 +340,7 @@ class Storm(Checks):
         core = self.truth.fleet.core
         if core.target != "training" or not core.is_settled or core.is_lost:
             self.later(1.0, lambda: self._update(step, samples), least_s=0.5)
+            self._wake()  # the service looks again from time to time, without a fact
             return
         self._batch = None
         self.trained.update(samples)

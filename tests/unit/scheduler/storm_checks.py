@@ -24,6 +24,7 @@ class Checks:
     published: set[int]
     trained: Counter[str]
     said: Counter[str]
+    stream: list[Any]
     _mine: State
     _offered: dict[str, r.TaskDispatched]
     _deliveries: Counter[str]
@@ -88,6 +89,11 @@ class Checks:
         assert all(count == 1 for count in executions.values()), "an execution was trained as two attempts"
         assert set(self._offered) >= set(executions), "an execution that was never given out"
         assert state.executions_by_state.get(ExecutionState.TRAINED, 0) == len(self.trained)
-        assert state.dispatched == state.finished == len(self._offered)
+        assert state.dispatched == state.finished
+        sent = {name for fact in self.stream if isinstance(fact, r.GroupDispatched) for name in fact.execution_ids}
+        voided = {
+            fact.execution_id for fact in self.stream if isinstance(fact, r.ExecutionEnded) and fact.ending == "voided"
+        }
+        assert sent - set(self._offered) <= voided, "never given out, and nobody voided it before"
         for execution in self._offered:
             assert self._deliveries[execution] >= 1 or self.said["ExecutionEnded"]
