@@ -1,4 +1,8 @@
-"""A computation in a process of its own: at low priority, gone at its limit or with its parent."""
+"""A computation in a process of its own: at low priority, gone at its limit or with its parent.
+
+`lines_of` is the parent's side; the module that it runs calls `begin` first. Nothing of ours runs between fork and exec: a fork of a process with
+other threads in it (gRPC's) is not safe for Python code.
+"""
 
 import asyncio
 import contextlib
@@ -12,6 +16,8 @@ from gyre.supervisor.child import die_with_parent
 NICE = 10
 """The services of the run go first."""
 LINE_BYTES_MAX = 2**20
+PARENT = "GYRE_PARENT"
+"""Variable that tells a child its parent's process id."""
 
 
 async def lines_of(module: str, job: bytes, limit_s: float) -> list[bytes]:
@@ -21,7 +27,7 @@ async def lines_of(module: str, job: bytes, limit_s: float) -> list[bytes]:
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        preexec_fn=_begin, start_new_session=True, limit=LINE_BYTES_MAX,
+        start_new_session=True, limit=LINE_BYTES_MAX, env=os.environ | {PARENT: str(os.getpid())},
     )  # fmt: skip
     assert child.stdin is not None and child.stdout is not None and child.stderr is not None
     lines = []
@@ -33,7 +39,7 @@ async def lines_of(module: str, job: bytes, limit_s: float) -> list[bytes]:
                 lines.append(line)
             if await child.wait() != 0:
                 words = (await child.stderr.read()).decode(errors="replace").strip().splitlines()
-                raise Unavailable(f"{module} failed: {(words or ['it said nothing'])[-1]}")
+                raise Unavailable(f"{module} ended with {child.returncode}: {(words or ['it said nothing'])[-1]}")
     except TimeoutError:
         pass
     finally:
@@ -44,6 +50,9 @@ async def lines_of(module: str, job: bytes, limit_s: float) -> list[bytes]:
     return lines
 
 
-def _begin() -> None:
+def begin() -> None:
+    """The child's first act."""
     os.nice(NICE)
     die_with_parent()
+    if os.getppid() != int(os.environ.get(PARENT, os.getppid())):  # it was gone before this could be said
+        raise SystemExit(1)

@@ -13,7 +13,7 @@ from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import Unavailable
 from services.scheduler.bus import Feed
-from services.scheduler.child import lines_of
+from services.scheduler.child import begin, lines_of
 from services.scheduler.planner import Answer, Planner, Question, answer
 from services.scheduler.planner.planner import chosen
 
@@ -52,6 +52,7 @@ async def plan_for_ever(feed: Feed, clock: Clock, config: Config) -> None:
 
 def main() -> None:
     """The child: one question in, one answer out."""
+    begin()
     question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Question)
     print(msgspec.json.encode(answer(question)).decode(), flush=True)
 

@@ -15,7 +15,7 @@ from typing import Any
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.config import SchedulerConfig
 from gyre.errors import InvalidInput, Overloaded, Unavailable
-from services.scheduler.child import lines_of
+from services.scheduler.child import begin, lines_of
 from services.scheduler.core import State
 from services.scheduler.present import measured_step_s, specification
 from services.scheduler.simulator import parse, simulate
@@ -108,6 +108,7 @@ async def _simulated(job: dict[str, Any], limit_s: float) -> list[list[dict[str,
 
 def main() -> None:
     """The child: both variants for one seed after the other, a line of JSON each."""
+    begin()
     job = json.load(sys.stdin)
     specs = [parse(tree) for tree in job["specs"]]
     for seed in range(1, job["seeds"] + 1):

@@ -22,6 +22,7 @@ from gyre.errors import InvalidInput, Unavailable
 from gyre.records import MicroStep
 from gyre.rpc import open_channel
 from gyre.service import Context
+from gyre.tasks import end
 from services.trainer.checkpoint import digest_of
 from services.trainer.claimant import Claimant
 from services.trainer.claims import HEARTBEATS, Claims
@@ -69,9 +70,7 @@ class Session:
                 task.result()
         finally:
             self._outgoing.put_nowait(None)
-            for task in (claiming, beating, hearing):
-                task.cancel()
-            await asyncio.wait({claiming, beating, hearing})
+            await end(claiming, beating, hearing)
             await self._drop()
             await channel.close()
             self._over.set()

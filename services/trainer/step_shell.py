@@ -16,6 +16,7 @@ from gyre.bus import Bus
 from gyre.errors import Unavailable
 from gyre.records import MicroStep, StepJoined
 from gyre.service import Context
+from gyre.tasks import end
 from gyre.telemetry import span
 from services.trainer.claimant import Claimant
 from services.trainer.claims import Claims
@@ -101,8 +102,7 @@ class StepShell:
     async def _stop_claiming(self) -> None:
         claiming, self._claiming = self._claiming, None
         if claiming is not None:
-            claiming.cancel()
-            await asyncio.wait([claiming])
+            await end(claiming)
         await self._claims.pause()
 
     async def run(self) -> None:
