@@ -171,16 +171,12 @@ def drawn(rng: random.Random) -> Spec:
 def tuned(spec: Spec, seed: int) -> Result:
     """E0 with the best burst length at its mean staleness and promised maximum, chosen on a seed of its own; never worse than as set."""
     found = {}
-    for burst in range(1, round(2 * stale_of(spec)) + 2):
-        other = changed(spec, steps_per_publish=burst, extra_depth_steps=stale_of(spec) - (burst - 1) / 2)
+    for burst in range(1, round(2 * spec.staleness_steps) + 2):
+        other = changed(spec, steps_per_publish=burst, extra_depth_steps=spec.staleness_steps - (burst - 1) / 2)
         if promised(other) <= promised(spec):
             found[burst] = (simulate(_lasting(other, 12), 1).step_h, other)
     best = min(found.values(), key=lambda pair: pair[0])[1]
     return min(simulate(_lasting(best), seed), simulate(_lasting(spec), seed), key=lambda result: result.step_h)
-
-
-def stale_of(spec: Spec) -> float:
-    return spec.scheduler.extra_depth_steps + (spec.scheduler.steps_per_publish - 1) / 2
 
 
 def promised(spec: Spec) -> int:

@@ -19,6 +19,7 @@ from gyre.errors import InvariantBroken
 from gyre.ids import execution_id, group_id
 from services.scheduler.core import Settings, State, apply, boundary, decide, dispatch
 from services.scheduler.core.estimate import predicted_s
+from services.scheduler.core.roles import work
 from services.scheduler.core.roles.two_way import HYSTERESIS
 from services.scheduler.simulator import cells as cells_
 from services.scheduler.simulator.cells import Execution, Group
@@ -74,7 +75,6 @@ class World:
             wall_s=spec.workload.wall_limit_h * HOUR_S, turns_max=1, context_tokens_max=1, output_tokens_max=1
         )
         self._planner = planner
-        self._core_stays = False
         self._bound = [
             1.0 / max(n * cell.pace[n] for n in range(1, cell.slots + 1)) * cell.nodes for cell in self.cells
         ]
@@ -241,7 +241,6 @@ class World:
             self._open_burst(decision)
 
     def _open_burst(self, burst: r.BurstOpened) -> None:
-        self._core_stays = burst.core_stays
         self.training.publish_at_step = burst.first_step + burst.steps
         if self.measures.trace is not None:
             self.measures.trace.bursts.append(self.events.now_s)
@@ -253,7 +252,7 @@ class World:
         core = self.state.cells[self.cells[0].name]
         if core.target != "training" or self.training.step >= self.training.publish_at_step:
             return False
-        return core.kind == "training" or self._core_stays or core.burst == self.state.burst
+        return core.kind == "training" or work.core_may_begin(self.state)
 
     def _watch_silence(self, now_s: float) -> None:
         if self.rollout.num_running:
