@@ -4,6 +4,7 @@ import ast
 import difflib
 import hashlib
 import inspect
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -61,7 +62,7 @@ def load_resolved(path: Path) -> tuple[Config, str]:
 @cache
 def field_docs(section: type) -> dict[str, str]:
     """Field → the docstring under it."""
-    tree = ast.parse(inspect.getsource(sections))
+    tree = ast.parse(inspect.getsource(sys.modules[section.__module__]))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == section.__name__)
     docs = {}
     for field, following in zip(body, [*body[1:], None], strict=True):
