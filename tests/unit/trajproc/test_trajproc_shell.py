@@ -64,7 +64,7 @@ def test_the_state_of_the_pool_is_what_was_folded():
 
 def test_the_core_reads_no_clock_and_opens_no_connection():
     """Style: time and randomness are passed in."""
-    for path in CORE.glob("*.py"):
+    for path in CORE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

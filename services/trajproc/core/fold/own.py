@@ -1,0 +1,74 @@
+"""The processor's own facts: they confirm what was decided, and where the fold came to another view, the fact on record wins."""
+
+from gyre import records as r
+from services.trajproc.core import alarms
+from services.trajproc.core.fold.decide import reopen, take
+from services.trajproc.core.fold.pool import Pool
+
+
+def ready(pool: Pool, fact: r.SampleReady) -> None:
+    for verdict in pool.verdicts(fact.group_id, fact.sample_id):
+        verdict.fate = verdict.fate or "ready"
+        verdict.ready_at_s = fact.at_s
+        _confirm_told(pool, fact.group_id)
+
+
+def dropped(pool: Pool, fact: r.SampleDropped) -> None:
+    was_pending = pool.said("duplicate", fact.sample_id)
+    for verdict in pool.verdicts(fact.group_id, fact.sample_id):
+        was_pending |= verdict.fate != "dropped"
+        verdict.fate = "dropped"
+        _confirm_told(pool, fact.group_id)
+    pool.dropped[fact.reason] += was_pending
+
+
+def _confirm_told(pool: Pool, group_id: str) -> None:
+    group = pool.groups[group_id]
+    if all(verdict.fate for verdict in group.verdicts):
+        pool.said("tell", group_id)
+    if group.dropped_step >= 0 and not group.undropped:
+        pool.forget(group_id)
+
+
+def extended(pool: Pool, fact: r.BatchExtended) -> None:
+    batch, group = pool.batch, pool.groups.get(fact.group_id)
+    if batch is None or batch.step != fact.step or (group is None and fact.group_id not in batch.taken):
+        return
+    if fact.group_id not in batch.taken:
+        reopen(pool, batch)
+        take(pool, batch, group, fact.at_s)
+    taken = batch.taken[fact.group_id]
+    taken.micro_ids, taken.sample_ids, taken.turns = list(fact.micro_ids), list(fact.sample_ids), fact.turns
+    if group is not None and not pool.is_streaming:
+        batch.held[fact.group_id] = group
+    pool.forget(fact.group_id)
+
+
+def closed(pool: Pool, fact: r.BatchClosed) -> None:
+    batch = pool.batch
+    if fact.step <= pool.closed_step:
+        return
+    pool.closed_step = fact.step
+    if batch is not None and batch.step == fact.step:
+        reopen(pool, batch)
+        for name in set(batch.taken) - set(fact.groups):
+            pool.said("take", name)
+        pool.batch = None
+    pool.no_gradient_batches += fact.no_gradient
+    pool.no_gradient_streak = pool.no_gradient_streak + 1 if fact.no_gradient else 0
+    for alarm in alarms.of_batch(fact, pool.no_gradient_streak, pool.config):
+        pool.want("alarm", alarms.key(alarm), alarm)
+
+
+def alarmed(pool: Pool, fact: r.AlarmRaised) -> None:
+    if fact.service == alarms.SERVICE:
+        pool.said("alarm", alarms.key(fact))
+
+
+HANDLERS = {
+    r.SampleReady: ready,
+    r.SampleDropped: dropped,
+    r.BatchExtended: extended,
+    r.BatchClosed: closed,
+    r.AlarmRaised: alarmed,
+}

@@ -1,0 +1,98 @@
+"""What the fold remembers, and how its parts are found: groups in flight, the open batch, decisions that are still to be said."""
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from gyre.config import TrajprocConfig
+from services.trajproc.core import batch as batches
+from services.trajproc.core.state import Batch, Group, Verdict
+
+NO_NEWS = object()
+"""What a handler answers when nothing that decisions depend on has changed (most call records)."""
+
+
+class Intent(NamedTuple):
+    """A decision whose facts are still to be said, and of what. The kinds are the keys of `speak.SPEAKERS`."""
+
+    kind: str
+    key: str
+
+
+class Pool:
+    """State only; the handlers of facts and the decisions change it."""
+
+    def __init__(self, config: TrajprocConfig, payload_bytes_max: int, is_streaming: bool = True) -> None:
+        """`payload_bytes_max` bounds one message's rows. Without streaming (A9) micro-steps are sent when their batch closes."""
+        self.config = config
+        self.payload_bytes_max = payload_bytes_max
+        self.is_streaming = is_streaming
+        self.groups: dict[str, Group] = {}
+        self.done: set[str] = set()
+        """Groups of which nothing more is wanted: trained, dropped, or never to be trained."""
+        self.queued: set[str] = set()
+        self.is_running = False
+        self.has_work = False
+        """Any group to be trained was ever heard of: before that a batch is not exhausted but early."""
+        self.batch: Batch | None = None
+        self.step = 0  # optimizer steps done, as far as they were reported
+        self.closed_step = -1
+        self.intents: dict[Intent, Any] = {}
+        self.dropped: Counter[str] = Counter()
+        self.no_gradient_batches = 0
+        self.no_gradient_streak = 0
+        self.dispatches = 0
+        self.boundary_version = -1
+        """Newest boundary that the scheduler has spoken of."""
+        self.burst = (-1, 0)
+        """Newest burst, and the step it began with."""
+        self.moved_at_s = 0.0
+        """Newest dispatch, ending or step."""
+
+    @property
+    def ready(self) -> list[Group]:
+        """Complete groups that no batch has, oldest dispatch version first."""
+        taken = self.batch.taken if self.batch else {}
+        waiting = [
+            group for group in self.groups.values()
+            if group.verdicts is not None and group.dropped_step < 0 and group.group_id not in taken
+        ]  # fmt: skip
+        return sorted(waiting, key=lambda group: group.age_key)
+
+    @property
+    def unfinished(self) -> list[Group]:
+        """Dispatched groups with a member that has not ended."""
+        return [group for group in self.groups.values() if group.is_dispatched and group.verdicts is None]
+
+    # ---- groups in flight
+
+    def group(self, group_id: str) -> Group | None:
+        """The group, made when it is first heard of; None when nothing more is wanted of it."""
+        return None if group_id in self.done else self.groups.setdefault(group_id, Group(group_id))
+
+    def forget(self, group_id: str) -> None:
+        self.done.add(group_id)
+        self.groups.pop(group_id, None)
+        self.queued.discard(group_id)
+        for kind in ("tell", "take", "age"):
+            self.said(kind, group_id)
+
+    def settle(self, group: Group) -> None:
+        """When the last member has ended, what becomes of each is decided."""
+        if group.verdicts is None and group.is_complete:
+            group.verdicts = batches.judge(group, self.config)
+            self.want("tell", group.group_id, group)
+
+    def verdicts(self, group_id: str, sample_id: str) -> list[Verdict]:
+        """The verdict on a sample, or none when its group is not in flight."""
+        group = self.groups.get(group_id)
+        return [verdict for verdict in (group.verdicts or [] if group else []) if verdict.sample_id == sample_id]
+
+    # ---- decisions to be said
+
+    def want(self, kind: str, key: str, about: Any) -> None:
+        """Something is to be said."""
+        self.intents[Intent(kind, key)] = about
+
+    def said(self, kind: str, key: str) -> bool:
+        """It is on record, or not to be said any more; whether it was still to be said."""
+        return self.intents.pop(Intent(kind, key), None) is not None

@@ -1,0 +1,50 @@
+"""Intents → the messages that say them, by kind. Lazy: each may be folded before the next is made."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from services.trajproc.core import batch as batches
+from services.trajproc.core import build, messages
+from services.trajproc.core.fold.pool import Pool
+from services.trajproc.core.state import sample_of
+
+
+def tell(pool: Pool, group: Any, now_s: float) -> Iterator[Any]:
+    """A complete group: each member is ready, or dropped with its reason."""
+    yield from messages.tell(group, pool.config, now_s)
+
+
+def take(pool: Pool, group: Any, now_s: float) -> Iterator[Any]:
+    """A group that the open batch took."""
+    yield from messages.take(group, pool.batch, pool.config, pool.payload_bytes_max, now_s, pool.is_streaming)
+
+
+def age(_pool: Pool, group: Any, now_s: float) -> Iterator[Any]:
+    """A group that the batch found too old."""
+    yield from messages.drop_aged(group, now_s)
+
+
+def close(pool: Pool, batch: Any, now_s: float) -> Iterator[Any]:
+    """The batch is complete; what it held back comes first."""
+    for group in batch.held.values():
+        yield from messages.micro_steps(group, batch, pool.config, pool.payload_bytes_max, now_s)
+    yield batches.closed(batch, pool.config.turns_per_step, now_s)
+
+
+def duplicate(_pool: Pool, ended: Any, now_s: float) -> Iterator[Any]:
+    """The ending of an attempt that no longer counts."""
+    yield build.dropped(ended, sample_of(ended), "duplicate", now_s, detail="an older attempt")
+
+
+def alarm(_pool: Pool, fact: Any, _now_s: float) -> Iterator[Any]:
+    yield fact
+
+
+SPEAKERS: dict[str, Callable[[Pool, Any, float], Iterator[Any]]] = {
+    "tell": tell,
+    "take": take,
+    "age": age,
+    "close": close,
+    "duplicate": duplicate,
+    "alarm": alarm,
+}
