@@ -25,7 +25,7 @@ class AttachRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., attempt: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
-    __slots__ = ("request_id", "execution_id", "attempt", "welcome", "assignment", "cancel", "accepted", "refused", "suspend", "resume")
+    __slots__ = ("request_id", "execution_id", "attempt", "welcome", "assignment", "cancel", "accepted", "refused", "suspend", "resume", "truncate")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,7 @@ class AttachResponse(_message.Message):
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     SUSPEND_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     execution_id: str
     attempt: int
@@ -46,7 +47,8 @@ class AttachResponse(_message.Message):
     refused: Refused
     suspend: Suspend
     resume: Resume
-    def __init__(self, request_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., attempt: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    truncate: Truncate
+    def __init__(self, request_id: _Optional[str] = ..., execution_id: _Optional[str] = ..., attempt: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., assignment: _Optional[_Union[Assignment, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., truncate: _Optional[_Union[Truncate, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("environment", "slots", "instance_id", "running")
@@ -190,6 +192,12 @@ class Suspend(_message.Message):
 class Resume(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Truncate(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ()

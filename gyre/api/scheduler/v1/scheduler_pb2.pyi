@@ -14,11 +14,13 @@ class Command(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COMMAND_RESUME: _ClassVar[Command]
     COMMAND_VOID: _ClassVar[Command]
     COMMAND_RELEASE: _ClassVar[Command]
+    COMMAND_TRUNCATE: _ClassVar[Command]
 COMMAND_UNSPECIFIED: Command
 COMMAND_SUSPEND: Command
 COMMAND_RESUME: Command
 COMMAND_VOID: Command
 COMMAND_RELEASE: Command
+COMMAND_TRUNCATE: Command
 
 class Task(_message.Message):
     __slots__ = ("task_id", "task_type", "environment", "seed", "payload_json", "tenant", "purpose", "group_size", "temperature", "top_p", "limits")

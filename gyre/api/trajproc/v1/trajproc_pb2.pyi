@@ -11,8 +11,15 @@ class GetStateRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStateResponse(_message.Message):
-    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches")
+    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches", "set_aside")
     class DroppedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class SetAsideEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +35,7 @@ class GetStateResponse(_message.Message):
     OLDEST_READY_AGE_STEPS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     NO_GRADIENT_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     step: int
     batch_open: bool
     turns: int
@@ -37,4 +45,5 @@ class GetStateResponse(_message.Message):
     oldest_ready_age_steps: int
     dropped: _containers.ScalarMap[str, int]
     no_gradient_batches: int
-    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ...) -> None: ...
+    set_aside: _containers.ScalarMap[str, int]
+    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ..., set_aside: _Optional[_Mapping[str, int]] = ...) -> None: ...
