@@ -112,6 +112,12 @@ def _check_together(config: Config, where: str) -> None:
             f"trajproc.age_steps_max {config.trajproc.age_steps_max} is below the mean staleness {law:g} that "
             "scheduler.extra_depth_steps + (steps_per_publish − 1)/2 gives: most samples would be dropped"
         )
+    shortest, longest = config.trajproc.segment_calls_min, config.trajproc.segment_calls_max
+    if longest < 2 * shortest - 1:
+        problems.append(
+            f"trajproc.segment_calls_max {longest} is less than 2·segment_calls_min − 1 = {2 * shortest - 1}: an execution one call "
+            "longer than the longest segment could not be cut into two that are long enough"
+        )
     if config.environments and tasks.environment not in {environment.name for environment in config.environments}:
         names = ", ".join(environment.name for environment in config.environments)
         problems.append(f"tasks.environment `{tasks.environment}` is none of the environments: {names}")

@@ -1,6 +1,8 @@
 """From executions to batches."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from gyre.config.sections.base import Positive, Seconds, Section, Share
 
@@ -14,8 +16,34 @@ class TrajprocConfig(Section):
     """How long a batch waits for more groups once it has begun; then it closes with what is there (cause `wait`)."""
     paths_max: Positive = 5
     """J_max: candidate paths trained of one execution (B5)."""
-    advantage: Literal["group", "group_std", "leave_one_out", "zero"] = "group"
-    """Baseline by execution within its group; `zero` gives every execution advantage 0 (a control that must not learn)."""
+    advantage: Literal["group", "group_std", "group_median", "leave_one_out", "max_rl", "optimal", "reward", "zero"] = (
+        "group"
+    )
+    """Advantage of an execution within its group (B7). group: reward − mean; group_std: divided by the deviation (GRPO); group_median: reward −
+    median; leave_one_out: reward − mean of the others (RLOO); max_rl: divided by the mean, for outcomes 0 and 1; optimal: baseline weighted by
+    length (OPO); reward: no baseline; zero: none at all (a control that must not learn)."""
+    baseline_masked: bool = True
+    """Whether executions that are kept from the gradient (nothing to train; truncated where `truncated_share_max` is 0) are in the baseline."""
+    credit: Literal["execution", "turn", "segment", "fusion"] = "execution"
+    """What a call is credited with (D3). execution: its execution's advantage; turn, segment: generalised advantage estimate of its turn or of
+    its segment, which ends where a milestone was first verified; fusion: κ·execution + (1 − κ)·segment."""
+    segment_calls_min: Positive = 1
+    """Shortest segment in model calls: a milestone that comes sooner ends no segment, and is paid in the one it falls into. 1: every one ends one."""
+    segment_calls_max: Positive = 32
+    """Longest segment; at least 2·segment_calls_min − 1. Without milestones an execution is cut by this alone; large: one segment."""
+    gamma: Share = 1.0
+    """Discount by model call inside an execution (turn, segment, fusion). 1: none, as outcomes at the end want it; 0.99 halves after 69 calls."""
+    lambda_scale: Annotated[float, Meta(ge=0.0)] = 1.0
+    """a of λ = 1 − 1/(a·segments), at least 0 (VAPO). Large: the outcome reaches back to the first segment; small: only the next value does.
+    0: λ = 1, nothing is bootstrapped, the critic is a baseline and no more."""
+    fusion_spread: Annotated[float, Meta(ge=0.0)] = 0.1
+    """s_0 of κ = s_R/(s_R + s_0), s_R the group's reward deviation (0.5 where half of it succeed). 0: segments speak only where all rewards are
+    equal; large: segments alone. Segment advantages are in units of reward, so fuse them with an `advantage` that is, too (group, leave_one_out)."""
+    critic: Literal["zero", "group_mean", "group_state", "tabular"] = "tabular"
+    """Values where segments begin (D6). zero: the milestones' potential is the value; group_mean: the group's mean return; group_state: of
+    those of the group that stood at the same milestones (GiGPO); tabular: running mean by task type and milestones verified, over groups."""
+    critic_memory: Positive = 64
+    """Visits that a running mean of `tabular` remembers. 1: the newest only; large: old policies' returns stay in it."""
     milestone_share: Share = 0.3
     """Part of the total reward that milestones can pay; the outcome pays the rest (D5)."""
     age_steps_max: Positive = 8
