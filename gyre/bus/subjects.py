@@ -31,6 +31,7 @@ _RULES: dict[type, _Rule] = {
     r.ExecutionSuspended: ("execution.suspended", lambda m: m.execution_id, lambda m: f"{m.execution_id}.{m.ordinal}"),
     r.ExecutionResumed: ("execution.resumed", lambda m: m.execution_id, lambda m: f"{m.execution_id}.{m.ordinal}"),
     r.CallRecorded: ("call.recorded", lambda m: m.execution_id, lambda m: m.call_id),
+    r.CallSetAside: ("call.set_aside", lambda m: m.execution_id, lambda m: m.call_id),
     r.RoleChanged: ("cell.role", lambda m: m.cell, lambda m: f"{m.cell}.{m.change}.{m.phase}"),
     r.CellReported: ("cell.reported", lambda m: m.cell, lambda m: f"{m.cell}.{m.at_s:.6f}"),
     r.BurstOpened: ("burst.opened", lambda m: "", lambda m: str(m.burst)),

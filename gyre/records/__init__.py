@@ -37,8 +37,8 @@ from gyre.records.execution import (
     GroupSubmitted,
     RunStarted,
 )
-from gyre.records.lifecycle import DROP_REASONS, TRANSITIONS, ExecutionState, advance
-from gyre.records.sample import SampleDropped, SampleReady
+from gyre.records.lifecycle import DROP_REASONS, SET_ASIDE_REASONS, TRANSITIONS, ExecutionState, advance
+from gyre.records.sample import CallSetAside, SampleDropped, SampleReady
 from gyre.records.step import (
     AlarmRaised,
     BatchClosed,
@@ -54,12 +54,14 @@ __all__ = [
     "CELL_PHASES",
     "DROP_REASONS",
     "SCHEMA_VERSION",
+    "SET_ASIDE_REASONS",
     "TRANSITIONS",
     "AlarmRaised",
     "BatchClosed",
     "BatchExtended",
     "BurstOpened",
     "CallRecorded",
+    "CallSetAside",
     "CellReported",
     "Evaluation",
     "ExecutionCommanded",

@@ -19,7 +19,7 @@ from gyre.records.execution import (
     GroupSubmitted,
     RunStarted,
 )
-from gyre.records.sample import SampleDropped, SampleReady
+from gyre.records.sample import CallSetAside, SampleDropped, SampleReady
 from gyre.records.step import (
     AlarmRaised,
     BatchClosed,
@@ -44,6 +44,7 @@ Fact = (
     | ExecutionResumed
     | ExecutionEnded
     | CallRecorded
+    | CallSetAside
     | RoleChanged
     | CellReported
     | BurstOpened

@@ -62,6 +62,16 @@ DROP_REASONS: dict[str, str] = {
 }
 """Reason → meaning; drops are counted by reason (C9)."""
 
+SET_ASIDE_REASONS: dict[str, str] = {
+    "lengths": "its arrays do not belong together: one log-probability and one version a token, prompt = cut + delta",
+    "logprobs": "a log-probability that is none: not finite, or above zero",
+    "version_unknown": "a token's policy version was never published",
+    "tokens_out_of_range": "a token id below zero",
+    "foreign_parent": "its parent belongs to another execution or attempt",
+    "orphan": "its parent is not on record, or was set aside itself",
+}
+"""Reason → meaning for call records that are left out of their tree (CallSetAside)."""
+
 
 def advance(state: ExecutionState, to: ExecutionState) -> bool:
     """Whether the table allows `state` → `to`."""

@@ -1,4 +1,4 @@
-"""Facts about samples: one attempt of one execution, made ready for training or dropped."""
+"""Facts about samples: one attempt of one execution, made ready for training or dropped; and about records of it that nobody trains."""
 
 import msgspec
 
@@ -59,3 +59,19 @@ class SampleDropped(msgspec.Struct, frozen=True, kw_only=True, tag="sample.dropp
     occupancy_s: float = 0.0
     at_s: float = 0.0
     traceparent: str = ""
+
+
+class CallSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="call.set_aside"):
+    """A call record that cannot be trusted: kept on the stream, left out of its execution's tree; the rest is trained."""
+
+    call_id: str
+    execution_id: str
+    group_id: str
+    attempt: int
+    reason: str
+    """One of lifecycle.SET_ASIDE_REASONS."""
+    detail: str = ""
+    """For people: what was found."""
+    tokens: int = 0
+    """Output tokens that are lost to training."""
+    at_s: float = 0.0

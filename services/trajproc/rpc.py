@@ -33,4 +33,5 @@ def state_of(processor: Processor) -> pb.GetStateResponse:
         oldest_ready_age_steps=step - ready[0].policy_version if ready else 0,
         dropped={reason: count for reason, count in processor.dropped.items() if count},
         no_gradient_batches=processor.no_gradient_batches,
+        set_aside=dict(processor.set_aside),
     )

@@ -104,7 +104,8 @@ def _ended(fact: r.ExecutionEnded) -> Iterable[Row]:
 
 
 def _call(fact: r.CallRecorded) -> Iterable[Row]:
-    versions = r.array(fact.versions, "int32")
+    whole = len(fact.versions) // 4 * 4  # also a record that is set aside is a turn
+    versions = r.array(fact.versions[:whole], "int32")
     known = versions.size > 0
     yield "calls", {
         **_fields(fact, "call_id", "execution_id", "group_id", "attempt", "call_index", "purpose", "role", "parent",
@@ -117,6 +118,10 @@ def _call(fact: r.CallRecorded) -> Iterable[Row]:
         "temperature": fact.sampling.temperature, "top_p": fact.sampling.top_p, "seed": _int64(fact.sampling.seed),
         "cells_json": to_json(fact.cells),
     }  # fmt: skip
+
+
+def _set_aside(fact: r.CallSetAside) -> Iterable[Row]:
+    yield "set_aside", {**msgspec.structs.asdict(fact), "detail": text(fact.detail)}
 
 
 def _ready(fact: r.SampleReady) -> Iterable[Row]:
@@ -211,6 +216,7 @@ _RULES: dict[type, Callable[[Any], Iterable[Row]]] = {
     r.ExecutionSuspended: _carried_out,
     r.ExecutionResumed: _carried_out,
     r.CallRecorded: _call,
+    r.CallSetAside: _set_aside,
     r.RoleChanged: _whole("role_changes"),
     r.CellReported: _whole("cell_reports"),
     r.BurstOpened: _whole("bursts"),

@@ -143,6 +143,16 @@ at_s real
 wait_s real # before a cell took it
 """)  # fmt: skip
 
+SET_ASIDE = _table("set_aside", "CallSetAside: call records that were left out of their tree", "call_id text", """
+execution_id text
+group_id text
+attempt int
+reason text # gyre.records.SET_ASIDE_REASONS
+detail text
+tokens int # output tokens lost to training
+at_s real
+""")  # fmt: skip
+
 SAMPLES = _table("samples", "SampleReady", "sample_id text", """
 execution_id text
 group_id text

@@ -1,10 +1,11 @@
-"""Drops by reason with what they cost, and whether the long ones are dropped more (C9).
+"""Drops by reason with what they cost, whether the long ones are dropped more (C9), and call records that were set aside.
 
 `drops` answers:
 
     reasons  [{reason, meaning, samples, turns, tokens, occupancy_s, age_steps_mean, age_steps_max, waited_s_mean}]
     total    {samples, turns, tokens, occupancy_s}
     length   {dropped_turns_mean, kept_turns_mean, ratio}       kept: trained samples
+    set_aside  {calls, tokens, reasons: [{reason, meaning, calls, executions, tokens}], examples: [{reason, call_id, detail}]}
     line     the settings that draw the line: age_steps_max, wait_s, truncated_share_max, failed_share_max,
              failed_share_by_type
 """
@@ -14,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gyre.config import Config
-from gyre.records import DROP_REASONS
+from gyre.records import DROP_REASONS, SET_ASIDE_REASONS
 from services.ledger.queries.sql import number, one, rows
 
 BY_REASON = """
@@ -29,6 +30,17 @@ KEPT_TURNS = """
 SELECT avg(s.turns) AS mean FROM samples s JOIN step_samples t ON t.run = s.run AND t.sample_id = s.sample_id
 WHERE s.run = :run
 """
+
+SET_ASIDE = """
+SELECT reason, count(*) AS calls, count(DISTINCT execution_id) AS executions, sum(tokens) AS tokens
+FROM set_aside WHERE run = :run GROUP BY reason ORDER BY count(*) DESC, reason
+"""
+
+EXAMPLES = """
+SELECT reason, call_id, detail FROM set_aside WHERE run = :run AND reason = :reason ORDER BY at_s, call_id LIMIT :most
+"""
+EXAMPLES_MAX = 3
+"""Shown of each reason; `gyre explain` marks every one."""
 
 
 def drops(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]:
@@ -45,6 +57,7 @@ def drops(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]
             "kept_turns_mean": None if kept is None else float(kept),
             "ratio": float(dropped) / float(kept) if dropped is not None and kept else None,
         },
+        "set_aside": _set_aside(connection, run),
         "line": {
             "age_steps_max": line.age_steps_max, "wait_s": line.wait_s, "truncated_share_max": line.truncated_share_max,
             "failed_share_max": line.failed_share_max, "failed_share_by_type": dict(line.failed_share_by_type),
@@ -59,3 +72,19 @@ def _reason(row: dict[str, Any]) -> dict[str, Any]:
         "occupancy_s": float(number(row["occupancy_s"])), "age_steps_mean": float(number(row["age_steps_mean"])),
         "age_steps_max": number(row["age_steps_max"]), "waited_s_mean": float(number(row["waited_s_mean"])),
     }  # fmt: skip
+
+
+def _set_aside(connection: sa.Connection, run: str) -> dict[str, Any]:
+    found = rows(connection, SET_ASIDE, run=run)
+    reasons = [
+        {
+            "reason": row["reason"], "meaning": SET_ASIDE_REASONS.get(row["reason"], ""), "calls": row["calls"],
+            "executions": row["executions"], "tokens": number(row["tokens"]),
+        }
+        for row in found
+    ]  # fmt: skip
+    examples = [
+        one for row in found for one in rows(connection, EXAMPLES, run=run, reason=row["reason"], most=EXAMPLES_MAX)
+    ]
+    totals = {name: sum(row[name] for row in reasons) for name in ("calls", "tokens")}
+    return {**totals, "reasons": reasons, "examples": examples}

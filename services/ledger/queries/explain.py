@@ -8,7 +8,7 @@
     evidence    image_digest, seed, tool_versions, dependency_snapshot                      (reproducibility four)
     versions    min, mean, max, dispatched, fingerprint                                     (C7)
     queue       tier, wait_s, promotions
-    calls       {count, tokens_sampled, prompt_tokens_max, delivered, wait_s, by_role}, and `call_list`, one row each
+    calls       {count, tokens_sampled, prompt_tokens_max, delivered, wait_s, by_role}, and `call_list`, one row each, `set_aside` its reason
     tree        tokens_tree, tokens_flat, targets_chosen, targets_sampled, paths
     rewards     total, components, success, truncated, advantage, outcome, milestones
     training    step, version, batch_turns, divisor, staleness_steps, metrics               (null when not trained)
@@ -40,7 +40,10 @@ SAMPLE = "SELECT * FROM samples WHERE run = :run AND sample_id = :sample"
 
 DROP = "SELECT * FROM drops WHERE run = :run AND sample_id = :sample"
 
-CALLS = "SELECT * FROM calls WHERE run = :run AND sample_id = :sample ORDER BY call_index, call_id"
+CALLS = """
+SELECT c.*, a.reason AS set_aside FROM calls c LEFT JOIN set_aside a ON a.run = c.run AND a.call_id = c.call_id
+WHERE c.run = :run AND c.sample_id = :sample ORDER BY c.call_index, c.call_id
+"""
 
 TRAINING = """
 SELECT t.step, u.version, t.metrics_json, u.metrics_json AS step_metrics_json, u.updated_at_s, b.turns AS batch_turns,

@@ -1,16 +1,34 @@
 """What goes into a batch, and what is said when it closes (C5, C8, C10). Pure functions of groups and batches."""
 
+from collections.abc import Container
+
 from gyre.config import TrajprocConfig
 from gyre.errors import InvariantBroken
-from gyre.records import BatchClosed
+from gyre.records import BatchClosed, CallSetAside
 from services.trajproc.core.advantage import advantages
 from services.trajproc.core.reward import composite, is_success, why_no_reward
 from services.trajproc.core.roles import UNTRAINED, class_of
+from services.trajproc.core.setaside import set_aside
 from services.trajproc.core.state import Batch, Group, Member, Taken, Verdict, sample_of
 from services.trajproc.core.tree import usable
 
 SHARE_EPSILON = 1e-9
 """Shares such as 0.2·5 must count as the whole numbers they are."""
+
+
+def leave_out(group: Group, versions: Container[int]) -> dict[str, CallSetAside]:
+    """Set aside, of a complete group's members with a reward, the call records that cannot be trusted; what is left is sound."""
+    facts: dict[str, CallSetAside] = {}
+    for member in [group.members[name] for name in group.execution_ids]:
+        if member.ended is None or why_no_reward(member.ended):
+            continue
+        for name, problem in set_aside(member.calls.values(), versions).items():
+            call = member.calls.pop(name)
+            facts[name] = CallSetAside(
+                call_id=name, execution_id=member.execution_id, group_id=group.group_id, attempt=member.ended.attempt,
+                reason=problem.reason, detail=problem.detail, tokens=len(call.output_ids) // 4,
+            )  # fmt: skip
+    return facts
 
 
 def judge(group: Group, config: TrajprocConfig) -> list[Verdict]:

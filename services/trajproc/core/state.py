@@ -7,7 +7,7 @@ its name, which tells a late repeat from news.
 from dataclasses import dataclass, field
 
 from gyre import ids
-from gyre.records import CallRecorded, ExecutionEnded, Row, SampleReady
+from gyre.records import CallRecorded, CallSetAside, ExecutionEnded, Row, SampleReady
 from services.trajproc.core.reward import why_no_reward
 
 
@@ -84,6 +84,8 @@ class Group:
     """One for each member, in order, once all have ended."""
     samples: dict[str, Sample] = field(default_factory=dict)
     """Built samples, made when first needed."""
+    set_aside: dict[str, CallSetAside] = field(default_factory=dict)
+    """Calls left out of their trees whose fact is not on record yet."""
     dropped_step: int = -1
     """Step whose batch would have taken it, had it not been too old."""
 

@@ -64,6 +64,11 @@ def history() -> list[r.Fact]:
                      order="longest_first", at_s=30.5),
         r.CellReported(cell="cell-1", capacity=0, at_s=32.5, reason="does not answer"),
         r.CellReported(cell="cell-1", capacity=64, at_s=33.0),
+        *[
+            r.CallSetAside(call_id=f"g000001-e1-a2-c{number}", execution_id="g000001-e1", group_id="g000001", attempt=2,
+                           reason=reason, detail=f"found in call {number}", tokens=3, at_s=34.0 + number)
+            for number, reason in enumerate(("version_unknown", "orphan"))
+        ],
         *command(4, 0, 1, "suspend", r.ExecutionSuspended), *command(4, 0, 2, "resume", r.ExecutionResumed),
     ]  # fmt: skip
     return facts

@@ -81,6 +81,23 @@ def test_drops_say_what_was_lost_and_the_line(whole):
     assert found["line"]["age_steps_max"] == 8
 
 
+def test_records_that_were_set_aside_are_shown_with_reason_and_example(whole):
+    """B1: two calls of one execution, three output tokens each; the page of their sample marks them."""
+    with whole.read() as connection:
+        found = drops(connection, RUN, config())["set_aside"]
+        page = explain(connection, RUN, "g000001-e1-a2")
+    assert (found["calls"], found["tokens"]) == (2, 6)
+    assert [(row["reason"], row["calls"], row["executions"]) for row in found["reasons"]] == [
+        ("orphan", 1, 1),
+        ("version_unknown", 1, 1),
+    ]
+    assert all(row["meaning"] for row in found["reasons"])
+    assert found["examples"][1] == {
+        "reason": "version_unknown", "call_id": "g000001-e1-a2-c0", "detail": "found in call 0",
+    }  # fmt: skip
+    assert [call["set_aside"] for call in page["call_list"]] == ["version_unknown", "orphan"]
+
+
 def test_one_page_explains_a_trained_sample(whole):
     """C11, C7: the reproducibility four, versions 0, 0, 1 of each call's tokens, its second attempt, its step and staleness."""
     with whole.read() as connection:

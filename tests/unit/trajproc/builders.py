@@ -129,6 +129,14 @@ def waterlevel(version: int) -> r.WaterlevelChanged:
     )
 
 
+def published(version: int) -> r.WeightsPublished:
+    return r.WeightsPublished(version=version, path="", checksum="", bytes=0, at_s=0.0)
+
+
+VERSIONS = 20
+"""Weights of versions 1 to 19 are on the stream of every `Live` from its start; 0 is always known."""
+
+
 def started(steps: int = 10) -> r.RunStarted:
     return r.RunStarted(steps=steps, fingerprint="f", at_s=0.0)
 
@@ -148,7 +156,7 @@ class Live:
         self.stream: list = []
         """Facts in the order a stream would hold them; micro-steps are not facts."""
         self.queue: list[r.MicroStep] = []
-        for fact in past or []:
+        for fact in map(published, range(1, VERSIONS)) if past is None else past:
             self.processor.fold(fact)
             self.stream.append(fact)
         if past is not None:

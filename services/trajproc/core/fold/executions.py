@@ -42,8 +42,9 @@ def _fence(pool: Pool, group: Group, attempt_base: int) -> bool:
     if (pool.batch is not None and group.group_id in pool.batch.taken) or group.dropped_step >= 0:
         return False
     gone = {verdict.sample_id for verdict in group.verdicts or [] if verdict.fate == "dropped"}
+    pool.said("set_aside", group.group_id)
     pool.said("tell", group.group_id)
-    group.verdicts, group.samples = None, {}
+    group.verdicts, group.samples, group.set_aside = None, {}, {}
     for member in group.members.values():
         ending = member.ended
         if ending is not None and ending.attempt <= attempt_base:

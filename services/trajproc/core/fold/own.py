@@ -6,6 +6,14 @@ from services.trajproc.core.fold.decide import reopen, take
 from services.trajproc.core.fold.pool import Pool
 
 
+def set_aside(pool: Pool, fact: r.CallSetAside) -> None:
+    group = pool.groups.get(fact.group_id)
+    if group is not None and group.set_aside.pop(fact.call_id, None) is not None:
+        pool.set_aside[fact.reason] += 1
+        if not group.set_aside:
+            pool.said("set_aside", fact.group_id)
+
+
 def ready(pool: Pool, fact: r.SampleReady) -> None:
     for verdict in pool.verdicts(fact.group_id, fact.sample_id):
         verdict.fate = verdict.fate or "ready"
@@ -66,6 +74,7 @@ def alarmed(pool: Pool, fact: r.AlarmRaised) -> None:
 
 
 HANDLERS = {
+    r.CallSetAside: set_aside,
     r.SampleReady: ready,
     r.SampleDropped: dropped,
     r.BatchExtended: extended,

@@ -38,6 +38,9 @@ class Pool:
         self.closed_step = -1
         self.intents: dict[Intent, Any] = {}
         self.dropped: Counter[str] = Counter()
+        self.set_aside: Counter[str] = Counter()
+        self.published = {0}
+        """Policy versions whose weights were published; the run begins with 0."""
         self.no_gradient_batches = 0
         self.no_gradient_streak = 0
         self.dispatches = 0
@@ -73,12 +76,15 @@ class Pool:
         self.done.add(group_id)
         self.groups.pop(group_id, None)
         self.queued.discard(group_id)
-        for kind in ("tell", "take", "age"):
+        for kind in ("set_aside", "tell", "take", "age"):
             self.said(kind, group_id)
 
     def settle(self, group: Group) -> None:
         """When the last member has ended, what becomes of each is decided."""
         if group.verdicts is None and group.is_complete:
+            group.set_aside = batches.leave_out(group, self.published)
+            if group.set_aside:
+                self.want("set_aside", group.group_id, group)
             group.verdicts = batches.judge(group, self.config)
             self.want("tell", group.group_id, group)
 

@@ -9,6 +9,11 @@ from services.trajproc.core.fold.pool import Pool
 from services.trajproc.core.state import sample_of
 
 
+def set_aside(_pool: Pool, group: Any, now_s: float) -> Iterator[Any]:
+    """Calls of a complete group that are left out of their trees."""
+    yield from messages.set_aside(group, now_s)
+
+
 def tell(pool: Pool, group: Any, now_s: float) -> Iterator[Any]:
     """A complete group: each member is ready, or dropped with its reason."""
     yield from messages.tell(group, pool.config, now_s)
@@ -41,6 +46,7 @@ def alarm(_pool: Pool, fact: Any, _now_s: float) -> Iterator[Any]:
 
 
 SPEAKERS: dict[str, Callable[[Pool, Any, float], Iterator[Any]]] = {
+    "set_aside": set_aside,
     "tell": tell,
     "take": take,
     "age": age,

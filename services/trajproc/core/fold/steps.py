@@ -24,4 +24,14 @@ def waterlevel(pool: Pool, fact: r.WaterlevelChanged) -> object:
     return NO_NEWS
 
 
-HANDLERS = {r.StepOpened: opened, r.StepUpdated: updated, r.WaterlevelChanged: waterlevel}
+def published(pool: Pool, fact: r.WeightsPublished) -> object:
+    pool.published.add(fact.version)
+    return NO_NEWS
+
+
+HANDLERS = {
+    r.StepOpened: opened,
+    r.StepUpdated: updated,
+    r.WaterlevelChanged: waterlevel,
+    r.WeightsPublished: published,
+}
