@@ -22,7 +22,9 @@ SPEAKS: dict[str, tuple[type, ...]] = {
         r.RoleChanged, r.CellReported, r.AlarmRaised,
     ),
     "cell": (r.RoleChanged, r.AlarmRaised),
-    "trajproc": (r.CallSetAside, r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.MicroStep, r.AlarmRaised),
+    "trajproc": (
+        r.CallSetAside, r.RewardScored, r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.MicroStep, r.AlarmRaised,
+    ),
     "trainer": (r.RoleChanged, r.WeightsPublished, r.StepOpened, r.StepJoined, r.StepUpdated, r.AlarmRaised),
     "ledger": (r.AlarmRaised,),
     "operator": (),

@@ -17,7 +17,7 @@ MICRO = "GYRE_MICRO"
 DEAD = "GYRE_DEAD"
 
 _FACT_NOUNS = (
-    "run", "group", "execution", "call", "cell", "waterlevel", "weights", "sample", "batch", "step", "burst", "plan", "alarm",
+    "run", "group", "execution", "call", "cell", "waterlevel", "weights", "reward", "sample", "batch", "step", "burst", "plan", "alarm",
 )  # fmt: skip
 
 DUPLICATE_WINDOW_S = 120.0

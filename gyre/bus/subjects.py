@@ -42,6 +42,7 @@ _RULES: dict[type, _Rule] = {
         lambda m: f"{m.dispatched}.{m.finished}.{m.capacity}.{m.outstanding_groups}.{m.policy_version}",
     ),
     r.WeightsPublished: ("weights.published", lambda m: "", lambda m: str(m.version)),
+    r.RewardScored: ("reward.scored", lambda m: m.sample_id, lambda m: f"{m.sample_id}.{m.evaluator}"),
     r.SampleReady: ("sample.ready", lambda m: m.sample_id, lambda m: m.sample_id),
     r.SampleDropped: ("sample.dropped", lambda m: m.sample_id, lambda m: m.sample_id),
     r.StepOpened: ("step.opened", lambda m: str(m.step), lambda m: str(m.step)),

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 import tomli_w
 
-from gyre.config import sections
+from gyre.config import evaluators, sections
 from gyre.config.sections import Config
 from gyre.errors import ConfigError
 
@@ -126,6 +126,7 @@ def _check_together(config: Config, where: str) -> None:
             "neither model.path nor model.recipe is set: name a Hugging Face directory or a command that makes one"
         )
     problems += _check_cells(scheduler)
+    problems += evaluators.problems(config)
     if problems:
         raise ConfigError(f"{where}: " + "; ".join(problems))
 

@@ -38,6 +38,7 @@ from gyre.records.execution import (
     RunStarted,
 )
 from gyre.records.lifecycle import DROP_REASONS, SET_ASIDE_REASONS, TRANSITIONS, ExecutionState, advance
+from gyre.records.reward import RewardScored
 from gyre.records.sample import CallSetAside, SampleDropped, SampleReady
 from gyre.records.step import (
     AlarmRaised,
@@ -77,6 +78,7 @@ __all__ = [
     "Limits",
     "MicroStep",
     "PlanChosen",
+    "RewardScored",
     "RoleChanged",
     "Row",
     "RunStarted",

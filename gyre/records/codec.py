@@ -19,6 +19,7 @@ from gyre.records.execution import (
     GroupSubmitted,
     RunStarted,
 )
+from gyre.records.reward import RewardScored
 from gyre.records.sample import CallSetAside, SampleDropped, SampleReady
 from gyre.records.step import (
     AlarmRaised,
@@ -51,6 +52,7 @@ Fact = (
     | PlanChosen
     | WaterlevelChanged
     | WeightsPublished
+    | RewardScored
     | SampleReady
     | SampleDropped
     | StepOpened

@@ -37,6 +37,8 @@ class SampleReady(msgspec.Struct, frozen=True, kw_only=True, tag="sample.ready")
     """Versions of the sampled tokens: oldest, token-weighted mean, newest (slime#2092)."""
     at_s: float
     traceparent: str = ""
+    repeated_share: float = 0.0
+    """Share of its tool calls that have the very arguments of an earlier one (watched for reward gaming, D4)."""
 
 
 class SampleDropped(msgspec.Struct, frozen=True, kw_only=True, tag="sample.dropped"):

@@ -2,6 +2,7 @@
 
 from gyre.config.sections.base import Section
 from gyre.config.sections.dryrun import EmulationConfig, VariantConfig
+from gyre.config.sections.evaluators import EvaluatorConfig
 from gyre.config.sections.ledger import LedgerConfig
 from gyre.config.sections.rollout import RolloutConfig
 from gyre.config.sections.run import ModelConfig, NetworkConfig, RunConfig
@@ -15,6 +16,7 @@ __all__ = [
     "EmulationConfig",
     "EnvironmentConfig",
     "EvaluationConfig",
+    "EvaluatorConfig",
     "LedgerConfig",
     "ModelConfig",
     "NetworkConfig",
@@ -55,5 +57,7 @@ class Config(Section):
     """Held-out success."""
     environments: list[EnvironmentConfig] = []
     """Environment processes started with the run."""
+    evaluators: list[EvaluatorConfig] = []
+    """Judges of ended executions beside the environment (D4)."""
     emulation: EmulationConfig = EmulationConfig()
     """What `gyre dry-run` pretends."""

@@ -46,6 +46,13 @@ class TrajprocConfig(Section):
     """Visits that a running mean of `tabular` remembers. 1: the newest only; large: old policies' returns stay in it."""
     milestone_share: Share = 0.3
     """Part of the total reward that milestones can pay; the outcome pays the rest (D5)."""
+    outcome_counts: bool = True
+    """false: the environment has no outcome that it can verify; what it says is on record and pays nothing, so a required rule evaluator must."""
+    learned_alone: bool = False
+    """true: learned and dense evaluators may be the whole reward where neither an outcome nor a required rule counts. Such a policy learns to
+    please one model (D4), and nothing tells."""
+    gaming_window: Annotated[int, Meta(ge=0, multiple_of=2)] = 128
+    """Newest executions of a task type that are watched for reward gaming (D4). Fewer: sooner, and blind to slow drift; 0: not watched."""
     age_steps_max: Positive = 8
     """Hard cap on a sample's age (step − v_d) when it is trained; older ones are dropped and counted (C8)."""
     truncated_share_max: Share = 0.5
@@ -57,4 +64,6 @@ class TrajprocConfig(Section):
     no_gradient_alarm: Positive = 2
     """Batches without any gradient in a row that raise an alarm (C10)."""
     micro_tokens: Positive = 4096
-    """Token budget of one micro-step."""
+    """Token budget of one micro-step. A larger sample is a micro-step of its own."""
+    row_tokens_max: Positive = 8192
+    """Longest packed row (B8). A larger subtree is cut into several, each of which computes its prefix again; as long as trainer.forward_tokens_max allows."""

@@ -124,6 +124,14 @@ def _set_aside(fact: r.CallSetAside) -> Iterable[Row]:
     yield "set_aside", {**msgspec.structs.asdict(fact), "detail": text(fact.detail)}
 
 
+def _scored(fact: r.RewardScored) -> Iterable[Row]:
+    values = msgspec.structs.asdict(fact)
+    values |= {"detail": text(fact.detail), "evidence_json": text(to_json(values.pop("evidence")))}
+    values["looked_at_json"] = text(to_json(values.pop("looked_at")))
+    values["trace_id"] = trace_id(values.pop("traceparent"))
+    yield "scores", values
+
+
 def _ready(fact: r.SampleReady) -> Iterable[Row]:
     values = msgspec.structs.asdict(fact)
     values["rewards_json"] = to_json(values.pop("rewards"))
@@ -223,6 +231,7 @@ _RULES: dict[type, Callable[[Any], Iterable[Row]]] = {
     r.PlanChosen: _whole("plans"),
     r.WaterlevelChanged: _whole("waterlevel"),
     r.WeightsPublished: _whole("weights"),
+    r.RewardScored: _scored,
     r.SampleReady: _ready,
     r.SampleDropped: _dropped,
     r.StepOpened: _opened,

@@ -7,27 +7,8 @@ Rows that several facts tell together (MERGED) are filled column by column; all 
 
 import sqlalchemy as sa
 
-METADATA = sa.MetaData()
-
-_TYPES = {"text": sa.Text, "int": sa.BigInteger, "real": sa.Double, "bool": sa.Boolean}
-
-
-def _table(name: str, comment: str, key: str, columns: str) -> sa.Table:
-    """`key` and each line of `columns`: `name type [# comment]`; keys follow `run`."""
-    made = [sa.Column("run", sa.Text, primary_key=True)]
-    made += [_column(word, primary_key=True) for word in key.split(",") if word.strip()]
-    made += [_column(line) for line in columns.strip().splitlines()]
-    return sa.Table(name, METADATA, *made, comment=comment)
-
-
-def _column(line: str, primary_key: bool = False) -> sa.Column:
-    declaration, _, comment = line.partition("#")
-    name, kind = declaration.split()
-    return sa.Column(
-        name, _TYPES[kind], primary_key=primary_key, nullable=not primary_key, comment=comment.strip() or None,
-        autoincrement=False,
-    )  # fmt: skip
-
+from services.ledger.core.schema import METADATA
+from services.ledger.core.schema import table as _table
 
 FACTS = _table(
     "facts", "Every fact that was taken in, by natural key", "key text", "sequence int # in the facts stream"
@@ -174,6 +155,25 @@ policy_version int # v_d; age = step - v_d (C8)
 version_min int # weight versions (C7)
 version_mean real
 version_max int
+at_s real
+trace_id text
+repeated_share real # tool calls that repeat an earlier one (D4)
+""")  # fmt: skip
+
+SCORES = _table("scores", "RewardScored: what evaluators beside the environment said (D4)", "sample_id text, evaluator text", """
+execution_id text
+group_id text
+attempt int
+task_type text
+kind text # guard, rule, learned, dense
+value real # NULL where it could not be had: never a zero (B4)
+valid bool
+partial bool # the execution had been cut short
+tries int
+took_s real
+evidence_json text
+looked_at_json text
+detail text # what went wrong at the last try
 at_s real
 trace_id text
 """)  # fmt: skip

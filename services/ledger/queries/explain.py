@@ -11,6 +11,7 @@
     calls       {count, tokens_sampled, prompt_tokens_max, delivered, wait_s, by_role}, and `call_list`, one row each, `set_aside` its reason
     tree        tokens_tree, tokens_flat, targets_chosen, targets_sampled, paths
     rewards     total, components, success, truncated, advantage, outcome, milestones
+    scores      what each evaluator beside the environment said: evaluator, kind, value, valid, partial, evidence, looked_at, tries (D4)
     training    step, version, batch_turns, divisor, staleness_steps, metrics               (null when not trained)
     drop        reason, meaning, detail, step, age_steps, waited_s                          (null when not dropped)
     timeline    stages of its life by facts [{stage, start_at_s, duration_s}]
@@ -44,6 +45,8 @@ CALLS = """
 SELECT c.*, a.reason AS set_aside FROM calls c LEFT JOIN set_aside a ON a.run = c.run AND a.call_id = c.call_id
 WHERE c.run = :run AND c.sample_id = :sample ORDER BY c.call_index, c.call_id
 """
+
+SCORES = "SELECT * FROM scores WHERE run = :run AND sample_id = :sample ORDER BY at_s, evaluator"
 
 TRAINING = """
 SELECT t.step, u.version, t.metrics_json, u.metrics_json AS step_metrics_json, u.updated_at_s, b.turns AS batch_turns,
@@ -98,6 +101,10 @@ def explain(connection: sa.Connection, run: str, sample_id: str) -> dict[str, An
         "calls": _calls(calls), "call_list": [_but(row, "run", "execution_id", "group_id", "sample_id") for row in calls],
         "tree": _only(sample, "tokens_tree", "tokens_flat", "targets_chosen", "targets_sampled", "paths"),
         "rewards": _rewards(sample, own),
+        "scores": [
+            _but(unpacked(row), "run", "sample_id", "execution_id", "group_id", "attempt", "task_type", "trace_id")
+            for row in rows(connection, SCORES, run=run, sample=sample_id)
+        ],
         "training": _training(training, sample) if training else None,
         "drop": {**_but(drop, "run", "sample_id"), "meaning": DROP_REASONS.get(drop["reason"], "")} if drop else None,
         "timeline": _timeline(task, dispatch, own, sample, training),

@@ -69,6 +69,7 @@ def history() -> list[r.Fact]:
                            reason=reason, detail=f"found in call {number}", tokens=3, at_s=34.0 + number)
             for number, reason in enumerate(("version_unknown", "orphan"))
         ],
+        scored(1, 1, "taste", 0.75, attempt=2), scored(1, 1, "slow", None, attempt=2),
         *command(4, 0, 1, "suspend", r.ExecutionSuspended), *command(4, 0, 2, "resume", r.ExecutionResumed),
     ]  # fmt: skip
     return facts
@@ -138,6 +139,15 @@ def ready(
         advantage=0.5 if success else -0.5, turns=TURNS, tokens_tree=10, tokens_flat=17, targets_chosen=6, targets_sampled=6,
         paths=1, policy_version=version, version_min=version, version_mean=version + 1 / 3, version_max=version + 1, at_s=11.0,
         traceparent=TRACE,
+    )  # fmt: skip
+
+
+def scored(index: int, member: int, evaluator: str, value: float | None, attempt: int = 1) -> r.RewardScored:
+    execution = execution_id(group_id(index), member)
+    return r.RewardScored(
+        sample_id=sample_id(execution, attempt), execution_id=execution, group_id=group_id(index), attempt=attempt,
+        task_type="repair", evaluator=evaluator, kind="learned", value=value, valid=value is not None, partial=True, tries=2,
+        took_s=1.5, at_s=10.5, evidence={"lines": 3}, looked_at=["diff"], detail="" if value else "timed out",
     )  # fmt: skip
 
 

@@ -98,6 +98,24 @@ def test_records_that_were_set_aside_are_shown_with_reason_and_example(whole):
     assert [call["set_aside"] for call in page["call_list"]] == ["version_unknown", "orphan"]
 
 
+def test_what_evaluators_said_is_on_the_page_of_its_sample_and_a_failed_one_is_no_zero(whole):
+    """B4, D4: value NULL with the reason, and what was looked at."""
+    with whole.read() as connection:
+        page = explain(connection, RUN, "g000001-e1-a2")
+        others = explain(connection, RUN, "g000001-e0-a1")
+    assert [(one["evaluator"], one["value"], one["valid"], one["partial"]) for one in page["scores"]] == [
+        ("slow", None, False, True),
+        ("taste", 0.75, True, True),
+    ]
+    assert page["scores"][0]["detail"] == "timed out"
+    assert (page["scores"][1]["evidence"], page["scores"][1]["looked_at"], page["scores"][1]["tries"]) == (
+        {"lines": 3},
+        ["diff"],
+        2,
+    )
+    assert others["scores"] == []
+
+
 def test_one_page_explains_a_trained_sample(whole):
     """C11, C7: the reproducibility four, versions 0, 0, 1 of each call's tokens, its second attempt, its step and staleness."""
     with whole.read() as connection:
