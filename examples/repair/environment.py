@@ -63,17 +63,9 @@ class RepairEnvironment(Environment):
         except (SandboxError, OSError, workspace.Refusal) as error:
             return Score(outcome=0.0, valid=False, evidence={"error": str(error)})
         tests_unchanged = files.get(TEST_FILE) == self._package.files[TEST_FILE]
-        success = report.all_passed and tests_unchanged
-        start = self._at_start
         return Score(
-            outcome=float(success),
-            milestones={
-                "fault_file_opened": self._package.fault_path in self._workspace.opened,
-                # Where the tests could be imported from the start, importing them is no progress.
-                "tests_import": start.status == "import_error" and report.status == "ok" and tests_unchanged,
-                "some_tests_pass": tests_unchanged and len(report.passed) > len(start.passed),
-                "all_tests_pass": success,
-            },
+            outcome=float(report.all_passed and tests_unchanged),
+            milestones=self._reached(report, tests_unchanged),
             evidence={
                 "status": report.status,
                 "tests_passed": len(report.passed),
@@ -82,6 +74,23 @@ class RepairEnvironment(Environment):
                 "tree_digest": digest_of(files),
             },
         )
+
+    def verified(self) -> set[str]:
+        """The tests run again only where a file was changed (the sandbox keeps reports by the files' digest)."""
+        files = self._workspace.files()
+        tests_unchanged = files.get(TEST_FILE) == self._package.files[TEST_FILE]
+        reached = self._reached(self._workspace.test(), tests_unchanged)
+        return {name for name, is_reached in reached.items() if is_reached}
+
+    def _reached(self, report: Report, tests_unchanged: bool) -> dict[str, bool]:
+        start = self._at_start
+        return {
+            "fault_file_opened": self._package.fault_path in self._workspace.opened,
+            # Where the tests could be imported from the start, importing them is no progress.
+            "tests_import": start.status == "import_error" and report.status == "ok" and tests_unchanged,
+            "some_tests_pass": tests_unchanged and len(report.passed) > len(start.passed),
+            "all_tests_pass": report.all_passed and tests_unchanged,
+        }
 
     def evidence(self) -> Evidence:
         source = hashlib.sha256()

@@ -234,7 +234,8 @@ def _ended(ending: Ending) -> pb.Ended:
         message.evaluation.CopyFrom(
             pb.Evaluation(
                 outcome=found.outcome, valid=found.valid, milestones=found.milestones,
-                milestone_weights=found.milestone_weights, evidence_json=found.evidence_json, tries=found.tries,
+                milestone_weights=found.milestone_weights, milestone_turns=found.milestone_turns,
+                evidence_json=found.evidence_json, tries=found.tries,
             )
         )  # fmt: skip
     return message

@@ -96,6 +96,14 @@ class Environment(ABC):
     def score(self) -> Score:
         """Judge the present state. May be called at any time, also after a time-out, and more than once."""
 
+    def verified(self) -> set[str]:
+        """Milestones that the present state shows to be reached, names of `milestones`; optional.
+
+        Where it is written it is asked after `reset` and after each turn, so it must be cheap and change nothing; the turn at which each milestone
+        was first verified divides the execution into segments that are credited by themselves (D3). It may see less than `score` does.
+        """
+        return set()
+
     def evidence(self) -> Evidence:
         """What this world was made of; called once after `reset`."""
         return Evidence(image_digest="", tool_versions={})

@@ -31,6 +31,7 @@ from gyre.env.limits import (
     cut_text,
     evidence_json,
 )
+from gyre.env.milestones import Milestones
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
 from gyre.env.wall import WallClock
 from gyre.env.worker import Hung, Threads, Worker
@@ -65,6 +66,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
     valid: bool
     milestones: dict[str, bool] = {}
     milestone_weights: dict[str, float] = {}
+    milestone_turns: dict[str, int] = {}
     evidence_json: str = "{}"
     tries: int = 1
 
@@ -105,6 +107,7 @@ class Episode:
         self._traceparent = traceparent
         self._worker = Worker(threads or Threads())
         self._environment: Environment | None = None
+        self._milestones: Milestones | None = None
         self._tools: list[dict[str, Any]] = []
         self._names: set[str] = set()
         self._external_calls = 0
@@ -161,6 +164,8 @@ class Episode:
         check_sendable("tools()", tools)
         check_made_of(evidence.image_digest, evidence.tool_versions, evidence.dependency_snapshot)
         check_milestones(self._environment.milestones)
+        self._milestones = Milestones(self._environment)
+        await self._milestones.look(0, self._call)
         try:
             self._tools = list(tools)
             self._names = {tool["function"]["name"] for tool in self._tools}
@@ -180,10 +185,10 @@ class Episode:
                     return _Over("completed", "stopped")
                 turns += 1
                 messages.append(reply)
-                for call in calls:
-                    messages.append(
-                        {"role": "tool", "tool_call_id": call.get("id", ""), "content": await self._act(call)}
-                    )
+                over = await self._act_all(calls, messages)
+                await self._milestones.look(turns, self._call)
+                if over is not None:
+                    return over
             return _Over("timed_out", "turns")
         except _Over as over:
             return over
@@ -195,8 +200,22 @@ class Episode:
             return _Over("timed_out", "context", str(error))
         except OutOfTime:
             return _Over("timed_out", "wall")
+        except Hung as error:
+            return _Over("timed_out", "wall", str(error))
         except Refused as error:  # the gateway's word, not the environment's fault, but nothing to train on either
             return _Over("failed", "environment_error", str(error))
+
+    async def _act_all(self, calls: list[dict[str, Any]], messages: list[dict[str, Any]]) -> _Over | None:
+        """One turn's tool calls, their observations added to the messages; how the execution ended, if one of them completed it."""
+        for call in calls:
+            try:
+                content = await self._act(call)
+            except _Over as over:
+                if over.ending != "completed":
+                    raise
+                return over
+            messages.append({"role": "tool", "tool_call_id": call.get("id", ""), "content": content})
+        return None
 
     async def _act(self, call: dict[str, Any]) -> str:
         """One tool call's observation. What the model got wrong it is told, and it counts as a turn like any other."""
@@ -241,7 +260,7 @@ class Episode:
                     raise Hung(f"a step hung, and score() then failed: {error}") from error
                 problem = f"{type(error).__name__}: {error}"
                 continue
-            evaluated = _checked(score, self._environment.milestones, tries)
+            evaluated = _checked(score, self._environment.milestones, self._milestones.turns, tries)
             if evaluated.valid:
                 return evaluated
             problem = evaluated.evidence_json
@@ -264,7 +283,7 @@ class Episode:
             self._worker.close()
 
 
-def _checked(score: Any, weights: dict[str, float], tries: int) -> Evaluated:
+def _checked(score: Any, weights: dict[str, float], turns: dict[str, int], tries: int) -> Evaluated:
     """Raises InvalidInput for what is no score."""
     if not isinstance(score, Score):
         raise InvalidInput(f"score() must return gyre.env.Score, not {type(score).__name__}")
@@ -278,6 +297,7 @@ def _checked(score: Any, weights: dict[str, float], tries: int) -> Evaluated:
         valid=bool(score.valid),
         milestones={name: bool(reached) for name, reached in score.milestones.items()},
         milestone_weights={name: float(weight) for name, weight in weights.items()},
+        milestone_turns=dict(turns),
         evidence_json=evidence_json(score.evidence),
         tries=tries,
     )

@@ -112,6 +112,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     valid: bool
     milestones: dict[str, bool] = {}
     milestone_weights: dict[str, float] = {}
+    milestone_turns: dict[str, int] = {}
+    """Milestone → model calls after which it was first verified (D3), 0: it held from the start. Empty where the environment is not asked."""
     evidence: dict[str, Any] = {}
     tries: int = 1
     placeholder: bool = False

@@ -22,6 +22,7 @@ EVIDENCE_DEPTH_MAX = 64
 DETAIL_CHARS_MAX = 2000
 NAMES_MAX = 64
 EXTERNAL_CALLS_MAX = 10_000_000
+TURNS_MAX = 10_000_000
 ENDINGS = ("completed", "timed_out", "failed")
 
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -63,22 +64,29 @@ def check_evaluation(
     weights: Mapping[str, float],
     evidence_json: str,
     tries: int,
+    milestone_turns: Mapping[str, int] | None = None,
 ) -> Evaluation:
     """Raises InvalidInput with what was wrong and what would be right."""
     if not math.isfinite(outcome) or not 0 <= outcome <= 1:
         raise InvalidInput(f"outcome is {outcome}; it must be a number in [0, 1]")
-    if max(len(milestones), len(weights)) > NAMES_MAX:
-        raise InvalidInput(f"{len(milestones)} milestones; at most {NAMES_MAX} are taken")
+    turns = milestone_turns or {}
+    if (most := max(len(milestones), len(weights), len(turns))) > NAMES_MAX:
+        raise InvalidInput(f"{most} milestones; at most {NAMES_MAX} are taken")
     for name in (*milestones, *weights):
         if not _NAME.fullmatch(name):
             raise InvalidInput(f"milestone {name[:80]!r}: letters, digits, `.`, `_` and `-`, at most 64")
     for name, weight in weights.items():
         if not math.isfinite(weight) or not 0 <= weight <= 1:
             raise InvalidInput(f"milestone {name} weighs {weight}; it must be a number in [0, 1]")
-    if unknown := set(milestones) - set(weights):
-        raise InvalidInput(f"milestone {min(unknown)} has no weight")
+    for name, turn in turns.items():
+        if not 0 <= turn <= TURNS_MAX:
+            raise InvalidInput(
+                f"milestone {name[:80]!r} was verified after {turn} calls; it must be from 0 to {TURNS_MAX}"
+            )
+    if unknown := (set(milestones) | set(turns)) - set(weights):
+        raise InvalidInput(f"milestone {min(unknown)[:80]} has no weight")
     return Evaluation(
-        outcome=outcome, valid=valid, milestones=dict(milestones), milestone_weights=dict(weights),
+        outcome=outcome, valid=valid, milestones=dict(milestones), milestone_weights=dict(weights), milestone_turns=dict(turns),
         evidence=_evidence(evidence_json), tries=max(1, min(tries, 1000)),
     )  # fmt: skip
 

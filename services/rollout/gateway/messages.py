@@ -79,8 +79,9 @@ def checked_ending(message: pb.Ended, has_started: bool) -> Said:
         if message.HasField("evaluation"):
             said = message.evaluation
             evaluation = check_evaluation(
-                said.outcome, said.valid, said.milestones, said.milestone_weights, said.evidence_json, said.tries
-            )
+                said.outcome, said.valid, said.milestones, said.milestone_weights, said.evidence_json, said.tries,
+                said.milestone_turns,
+            )  # fmt: skip
         return check_ending(
             message.ending, message.reason, message.detail, message.external_calls, evaluation, has_started
         )

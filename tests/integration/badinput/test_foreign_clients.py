@@ -40,6 +40,8 @@ INVALID = {
     "milestone without weight": (ended(milestones={"a": True}), "milestone a has no weight"),
     "milestone without name": (ended(milestones={"": True}, milestone_weights={"": 0.1}), "letters, digits"),
     "milestone weighs 9": (ended(milestone_weights={"a": 9}), "a number in [0, 1]"),
+    "milestone of another": (ended(milestone_turns={"a": 1}), "milestone a has no weight"),
+    "milestone before the start": (ended(milestone_turns={"a": -1}, milestone_weights={"a": 0.1}), "must be from 0 to"),
     "unknown ending": (ended("won"), "one of completed, timed_out, failed"),
     "no ending": (pb.Ended(), "one of completed, timed_out, failed"),
     "reason is a sentence": (ended(reason="I did it"), "one lower-case word"),

@@ -72,6 +72,19 @@ def test_mending_an_import_pays_the_import_milestone(attempt):
     assert call(environment, "run_tests").content == "OK"
 
 
+def test_milestones_are_verified_as_they_are_reached(attempt):
+    """D3: nothing at first, then the file that holds the fault, then what mending it makes pass; the tests are not run when nothing changed."""
+    environment, package = attempt()
+    assert environment.verified() == set()
+    call(environment, "read_file", path=package.fault_path)
+    assert environment.verified() == {"fault_file_opened"}
+    runs = environment._sandbox.runs
+    call(environment, "list_files")
+    assert environment.verified() == {"fault_file_opened"} and environment._sandbox.runs == runs
+    mend(environment, package)
+    assert environment.verified() == {"fault_file_opened", "some_tests_pass", "all_tests_pass"}
+
+
 def test_submitting_ends_the_task_and_success_is_not_taken_from_it(attempt):
     """D5: verified from the tree, never from what the agent says."""
     environment, _ = attempt()

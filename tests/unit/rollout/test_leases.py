@@ -173,6 +173,14 @@ def test_what_an_environment_sends_is_bounded_and_checked(milestones, weights, e
         check_evaluation(1.0, True, milestones, weights, evidence, 1)
 
 
+@pytest.mark.parametrize("turns", [{"a": -1}, {"a": 2**31 - 1}, {"b": 1}, {str(i): 1 for i in range(65)}])
+def test_milestone_turns_are_of_declared_milestones_and_bounded(turns):
+    """D3: before the start, beyond any execution, of a milestone without weight, more than are taken."""
+    with pytest.raises(InvalidInput, match="milestone"):
+        check_evaluation(1.0, True, {}, {"a": 0.1}, "{}", 1, turns)
+    assert check_evaluation(1.0, True, {}, {"a": 0.1}, "{}", 1, {"a": 3}).milestone_turns == {"a": 3}
+
+
 def test_an_environment_that_never_came_up_leaves_a_marked_placeholder():
     """B4."""
     said = check_ending("failed", "environment_error", "x" * 5000, 0, None, has_started=False)

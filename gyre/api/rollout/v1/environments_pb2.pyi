@@ -144,7 +144,7 @@ class Ended(_message.Message):
     def __init__(self, ending: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., external_calls: _Optional[int] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("outcome", "valid", "milestones", "milestone_weights", "evidence_json", "tries")
+    __slots__ = ("outcome", "valid", "milestones", "milestone_weights", "evidence_json", "tries", "milestone_turns")
     class MilestonesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -159,19 +159,28 @@ class Evaluation(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class MilestoneTurnsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     VALID_FIELD_NUMBER: _ClassVar[int]
     MILESTONES_FIELD_NUMBER: _ClassVar[int]
     MILESTONE_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_JSON_FIELD_NUMBER: _ClassVar[int]
     TRIES_FIELD_NUMBER: _ClassVar[int]
+    MILESTONE_TURNS_FIELD_NUMBER: _ClassVar[int]
     outcome: float
     valid: bool
     milestones: _containers.ScalarMap[str, bool]
     milestone_weights: _containers.ScalarMap[str, float]
     evidence_json: str
     tries: int
-    def __init__(self, outcome: _Optional[float] = ..., valid: _Optional[bool] = ..., milestones: _Optional[_Mapping[str, bool]] = ..., milestone_weights: _Optional[_Mapping[str, float]] = ..., evidence_json: _Optional[str] = ..., tries: _Optional[int] = ...) -> None: ...
+    milestone_turns: _containers.ScalarMap[str, int]
+    def __init__(self, outcome: _Optional[float] = ..., valid: _Optional[bool] = ..., milestones: _Optional[_Mapping[str, bool]] = ..., milestone_weights: _Optional[_Mapping[str, float]] = ..., evidence_json: _Optional[str] = ..., tries: _Optional[int] = ..., milestone_turns: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()
