@@ -8,80 +8,94 @@
 
 A leaf is the end of a call of a trained role below which no other such call ends. A reply that never reached the harness had no
 part in the outcome, so its end is no leaf; what continues from it all the same shows that it did reach.
+
+    N  nodes    L  leaves, in depth-first order: those below a node are one range
+Costs N + J·L array items and the N nodes that become used, each once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gyre.ids import seed_for
-from services.trajproc.core.roles import UNTRAINED, class_of
-from services.trajproc.core.tree import ROOT, Tree
+from services.trajproc.core.roles import TRAINED_ROLES, UNTRAINED, class_of
+from services.trajproc.core.tree import ROOT, Shape, Tree
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A chosen path: the nodes from the root to its leaf, and those whose targets it trains."""
+    """A chosen path: its leaf, and the nodes that no path chosen earlier holds, top down. The fresh nodes of all paths are the chosen subtree."""
 
     leaf: int
     nodes: list[int]
     fresh: list[int]
-    """Nodes that no path chosen earlier holds."""
 
 
-def trained_calls(tree: Tree) -> npt.NDArray:
-    """bool[calls + 1]: whether tokens of the call may be targets; the last entry answers for NOT_SAMPLED."""
-    return np.array([class_of(call.role) < UNTRAINED for call in tree.calls] + [False], bool)
+def trained_calls(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> npt.NDArray:
+    """bool[C + 1]: whether tokens of the call may be targets; the last entry answers for NOT_SAMPLED."""
+    return np.array([call.role in class_order for call in tree.calls] + [False], bool)
 
 
-def leaves(tree: Tree) -> dict[int, int]:
-    """Leaf node → its class, the highest of the calls that end there."""
-    ends: dict[int, int] = {}
-    for call, node in zip(tree.calls, tree.ends, strict=True):
-        kind = class_of(call.role)
-        if kind < UNTRAINED and call.delivered and node != ROOT:
-            ends[node] = min(kind, ends.get(node, UNTRAINED))
-    covered: set[int] = set()
-    for node in ends:
-        above = tree.nodes[node].parent
-        while above != ROOT and above not in covered:
-            covered.add(above)
-            above = tree.nodes[above].parent
-    return {node: kind for node, kind in ends.items() if node not in covered}
+def leaves(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> tuple[npt.NDArray, npt.NDArray]:
+    """Leaf nodes int64[L], rising, and the highest class of the calls that end at each, int64[L]."""
+    kinds_N = np.full(len(tree.parents), UNTRAINED)
+    kinds_C = [class_of(call.role, class_order) if call.delivered else UNTRAINED for call in tree.calls]
+    np.minimum.at(kinds_N, tree.ends, np.array(kinds_C, np.int64))
+    is_end_N = kinds_N < UNTRAINED
+    before_N = np.concatenate([[0], np.cumsum(is_end_N)])
+    ends_below_N = before_N[tree.lasts] - before_N[1:]
+    leaves_L = np.flatnonzero(is_end_N & (ends_below_N == 0))
+    return leaves_L, kinds_N[leaves_L]
 
 
-def choose_paths(tree: Tree, sample_id: str, paths_max: int) -> list[Path]:
-    """At most `paths_max` paths of a sample, the same for the same sample whenever it is asked."""
-    kinds = leaves(tree)
-    trained = trained_calls(tree)
-    unused = [int(np.count_nonzero(trained[node.owner])) for node in tree.nodes]
-    order = tree.top_down()
+def has_targets(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> bool:
+    """Whether sampling finds anything to train."""
+    leaves_L, _ = leaves(tree, class_order)
+    return bool(_along(tree, _unused(tree, class_order))[leaves_L].any())
+
+
+def choose_paths(
+    tree: Tree, sample_id: str, paths_max: int, class_order: Sequence[str] = TRAINED_ROLES
+) -> list[Path]:  # fmt: skip
+    """At most `paths_max` paths of a sample (0: as many as there are), the same for the same sample whenever it is asked."""
+    leaves_L, kinds_L = leaves(tree, class_order)
+    unused_N = _unused(tree, class_order)
+    along_L = _along(tree, unused_N)[leaves_L]
+    below_N = np.searchsorted(leaves_L, np.arange(len(tree.parents) + 1))  # leaves before a node
+    is_used_N = np.zeros(len(tree.parents), bool)
+    is_used_N[ROOT] = True
     draw = np.random.Generator(np.random.Philox(seed_for("paths", sample_id)))
-    used: set[int] = set()
     chosen: list[Path] = []
-    while len(chosen) < paths_max:
-        along = [0] * len(tree.nodes)
-        for node in order:
-            along[node] = along[tree.nodes[node].parent] + unused[node]
-        open_leaves = [node for node in kinds if along[node] > 0]
-        if not open_leaves:
-            break
-        highest = min(kinds[node] for node in open_leaves)
-        candidates = sorted(
-            (node for node in open_leaves if kinds[node] == highest), key=lambda node: _first_call(tree, node)
-        )
-        bounds = np.cumsum([along[node] for node in candidates])
-        leaf = candidates[int(np.searchsorted(bounds, draw.integers(bounds[-1]), side="right"))]
-        nodes = tree.path(leaf)
-        fresh = [node for node in nodes if node not in used]
-        used.update(fresh)
+    while (not paths_max or len(chosen) < paths_max) and along_L.any():
+        highest = kinds_L[along_L > 0].min()
+        bounds = np.cumsum(np.where(kinds_L == highest, along_L, 0))
+        leaf = int(leaves_L[np.searchsorted(bounds, draw.integers(bounds[-1]), side="right")])
+        fresh = _fresh(tree, leaf, is_used_N)
         for node in fresh:
-            unused[node] = 0
-        chosen.append(Path(leaf, nodes, fresh))
+            is_used_N[node] = True
+            along_L[below_N[node] : below_N[tree.lasts[node]]] -= unused_N[node]
+        chosen.append(Path(leaf, tree.path(leaf), fresh))
     return chosen
 
 
-def _first_call(tree: Tree, node: int) -> int:
-    """Index of the first call that ends at `node`."""
-    return tree.ends.index(node)
+def _unused(tree: Tree, class_order: Sequence[str]) -> npt.NDArray:
+    """int64[N]: tokens of each node that may be targets."""
+    return np.where(trained_calls(tree, class_order)[tree.owners], tree.lengths, 0).astype(np.int64)
+
+
+def _along(shape: Shape, tokens_N: npt.NDArray) -> npt.NDArray:
+    """int64[N]: the sum of `tokens_N` from the root to each node: added where a subtree begins, taken off where it ends."""
+    size = len(tokens_N) + 1
+    ended = np.bincount(shape.lasts, tokens_N, size).astype(np.int64)
+    return np.cumsum(np.append(tokens_N, 0) - ended)[:-1]
+
+
+def _fresh(shape: Shape, node: int, is_used_N: npt.NDArray) -> list[int]:
+    """`node` and its ancestors down from the first that is not used."""
+    found = []
+    while not is_used_N[node]:
+        found.append(node)
+        node = int(shape.parents[node])
+    return found[::-1]

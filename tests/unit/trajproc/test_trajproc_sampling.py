@@ -45,7 +45,7 @@ def test_higher_roles_go_first_and_side_calls_are_never_trained():
     roles = ["unknown", "sub-agent-summary", "side", "sub-agent", "main-summary", "main"]
     tree = build_tree([call([100 + index], [index + 1], index=index, role=role) for index, role in enumerate(roles)])
     chosen = choose_paths(tree, "g000000-e0-a1", 5)
-    assert [tree.calls[tree.ends.index(path.leaf)].role for path in chosen] == list(TRAINED)
+    assert [tree.calls[int(np.flatnonzero(tree.ends == path.leaf)[0])].role for path in chosen] == list(TRAINED)
 
 
 def test_a_side_call_below_a_main_context_does_not_hide_it():
@@ -57,7 +57,7 @@ def test_a_side_call_below_a_main_context_does_not_hide_it():
 def test_a_reply_that_never_arrived_is_no_leaf_unless_something_continues_from_it():
     """B1: it had no part in the outcome; a continuation shows that it did arrive (the retry got the same record)."""
     lost = call([1], [2, 3], delivered=False)
-    assert leaves(build_tree([lost])) == {}
+    assert len(leaves(build_tree([lost]))[0]) == 0
     (row,) = rows_of([lost, call([4], [5], index=1, parent=0, cut=3)])
     assert targets(row) == [2, 3, 5]
 

@@ -1,0 +1,88 @@
+"""Why a call record is set aside: what can be said of one record by itself. The rest of its execution is trained.
+
+What only the parent's record can tell (orphans, a cut beyond the parent's context) is the builder's to find.
+"""
+
+from collections.abc import Callable, Container
+from typing import NamedTuple
+
+import numpy as np
+
+from gyre.ids import sample_id
+from gyre.records import CallRecorded, array
+
+ITEM_BYTES = 4
+"""int32 and float32 alike."""
+LOGPROB_MAX = 1e-3
+"""Rounding may bring the log-probability of a sure token above zero, never this far."""
+
+
+class Problem(NamedTuple):
+    """`reason` is one of lengths, foreign_parent, orphan, tokens_out_of_range, logprobs, version_unknown; `detail` is for people."""
+
+    reason: str
+    detail: str
+
+
+def sample_by_name(call_id: str) -> str:
+    """g000012-e3-a1-c7 → g000012-e3-a1 (gyre.ids); empty when it is no call's name."""
+    return call_id.rpartition("-c")[0]
+
+
+class Known(NamedTuple):
+    """What a record is held against."""
+
+    versions: Container[int] | None = None
+    """Policy versions that were published; None: any that is not negative."""
+    sample_of: Callable[[str], str] = sample_by_name
+    """Call id → the sample (execution and attempt) whose call it is."""
+
+
+NOTHING_KNOWN = Known()
+
+
+def problem_of(record: CallRecorded, known: Known = NOTHING_KNOWN) -> Problem | None:
+    """None for a sound record. Linear in its tokens, copies none of them."""
+    return _of_lengths(record) or _of_parent(record, known) or _of_tokens(record) or _of_sampling(record, known)
+
+
+def _of_lengths(record: CallRecorded) -> Problem | None:
+    sizes = {name: len(getattr(record, name)) for name in ("prompt_delta", "output_ids", "logprobs", "versions")}
+    broken = [name for name, size in sizes.items() if size % ITEM_BYTES]
+    if broken:
+        return Problem("lengths", f"{', '.join(broken)}: no whole number of {ITEM_BYTES}-byte items")
+    outputs, logprobs, versions = (sizes[name] // ITEM_BYTES for name in ("output_ids", "logprobs", "versions"))
+    if not outputs == logprobs == versions:
+        return Problem("lengths", f"{outputs} output tokens, {logprobs} log-probabilities, {versions} versions")
+    cut, delta = record.parent_tokens, sizes["prompt_delta"] // ITEM_BYTES
+    if cut < 0 or (cut > 0 and not record.parent) or not 0 < record.prompt_tokens == cut + delta:
+        return Problem("lengths", f"a prompt of {record.prompt_tokens} tokens is {cut} of the parent's and {delta} new")
+    return None
+
+
+def _of_parent(record: CallRecorded, known: Known) -> Problem | None:
+    if record.parent and known.sample_of(record.parent) != sample_id(record.execution_id, record.attempt):
+        return Problem("foreign_parent", f"its parent is {record.parent}")
+    return None
+
+
+def _of_tokens(record: CallRecorded) -> Problem | None:
+    for name in ("prompt_delta", "output_ids"):
+        lowest = array(getattr(record, name), "int32").min(initial=0)
+        if lowest < 0:
+            return Problem("tokens_out_of_range", f"{name} holds {lowest}")
+    return None
+
+
+def _of_sampling(record: CallRecorded, known: Known) -> Problem | None:
+    logprobs = array(record.logprobs, "float32")
+    wrong = ~(np.isfinite(logprobs) & (logprobs <= LOGPROB_MAX))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        return Problem("logprobs", f"log-probability {logprobs[at]} at output token {at}")
+    versions = array(record.versions, "int32")
+    changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
+    for version in sorted({int(versions[at]) for at in (0, *changes)} if len(versions) else ()):
+        if version < 0 or (known.versions is not None and version not in known.versions):
+            return Problem("version_unknown", f"version {version} was never published")
+    return None
