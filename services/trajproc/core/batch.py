@@ -5,9 +5,8 @@ from collections.abc import Container
 from gyre.config import TrajprocConfig
 from gyre.errors import InvariantBroken
 from gyre.records import BatchClosed, CallSetAside
-from services.trajproc.core.advantage import advantages
+from services.trajproc.core.crediting import is_target
 from services.trajproc.core.reward import composite, is_success, why_no_reward
-from services.trajproc.core.roles import UNTRAINED, class_of
 from services.trajproc.core.setaside import set_aside
 from services.trajproc.core.state import Batch, Group, Member, Taken, Verdict, sample_of
 from services.trajproc.core.tree import usable
@@ -32,30 +31,31 @@ def leave_out(group: Group, versions: Container[int]) -> dict[str, CallSetAside]
 
 
 def judge(group: Group, config: TrajprocConfig) -> list[Verdict]:
-    """Verdicts of a complete group. The baseline is over every member with a reward, also one without target tokens."""
-    verdicts, rewarded = [], []
+    """Verdicts of a complete group: what each member is paid, or why it leaves training. Credit is given afterwards (crediting.py)."""
+    verdicts = []
     for name in group.execution_ids:
         member = group.members[name]
         assert member.ended is not None
-        verdict = Verdict(sample_of(member.ended), member.ended, why_no_reward(member.ended))
+        verdict = Verdict(sample_of(member.ended), member.ended, why_out(member))
         if not verdict.drop:
             verdict.reward, verdict.rewards = composite(member.ended.evaluation, config.milestone_share)
             verdict.success = is_success(member.ended.evaluation)
-            rewarded.append(verdict)
             if not has_targets(member):
                 verdict.drop = "no_targets"
         verdicts.append(verdict)
-    for verdict, advantage in zip(
-        rewarded, advantages(config.advantage, [verdict.reward for verdict in rewarded]), strict=True
-    ):
-        verdict.advantage = advantage
     return verdicts
 
 
+def why_out(member: Member) -> str:
+    """The drop reason of a member without a reward; empty where there is one. What was voided because it was late left for the wait (C5)."""
+    reason = why_no_reward(member.ended)
+    return "wait" if reason == "voided" and member.is_late else reason
+
+
 def has_targets(member: Member) -> bool:
-    """Whether sampling will find a target: a usable call of a trained role whose output reached the harness."""
+    """Whether sampling will find a target."""
     calls, _ = usable(member.calls.values())
-    return any(class_of(call.role) < UNTRAINED and call.delivered and call.output_ids for call in calls)
+    return any(is_target(call) for call in calls)
 
 
 def failed_share_line(task_type: str, config: TrajprocConfig) -> float:
@@ -83,7 +83,7 @@ def take(group: Group, batch: Batch, config: TrajprocConfig) -> Taken:
     while over := _over_a_line(counted, group.task_type, batch, config):
         dropped |= over
         counted = [verdict for verdict in counted if verdict.sample_id not in over]
-    has_gradient = any(verdict.advantage for verdict in counted)
+    has_gradient = any(verdict.has_gradient for verdict in counted)
     if not has_gradient:
         dropped |= {verdict.sample_id: "no_gradient" for verdict in counted}
     return Taken(
@@ -110,7 +110,7 @@ def _over_a_line(counted: list[Verdict], task_type: str, batch: Batch, config: T
     room = kept_max(batch.executions, batch.truncated, others, config.truncated_share_max)
     if room is not None and truncated[room:]:
         return dict.fromkeys(truncated[room:], "truncated")
-    if not any(verdict.advantage for verdict in counted):
+    if not any(verdict.has_gradient for verdict in counted):
         return {}
     failed = [verdict.sample_id for verdict in counted if not verdict.success]
     others = len(counted) - len(failed)

@@ -60,6 +60,10 @@ class Credit:
         return np.asarray(self.advantages, np.float64)[np.maximum(segments, 0)]
 
 
+NO_CREDIT = Credit(0.0)
+"""Of an execution outside the baseline."""
+
+
 def assign(courses: Sequence[Course], task_type: str, config: TrajprocConfig, critic: Critic) -> list[Credit]:
     """Credits of a group's executions, all of which are in the baseline; the critic learns from them afterwards."""
     rewards = np.array([course.reward for course in courses], np.float64)

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from gyre.config import TrajprocConfig
 from services.trajproc.core import batch as batches
+from services.trajproc.core.credit import make_critic
+from services.trajproc.core.crediting import give_credit
 from services.trajproc.core.state import Batch, Group, Verdict
 
 NO_NEWS = object()
@@ -26,6 +28,8 @@ class Pool:
         self.config = config
         self.payload_bytes_max = payload_bytes_max
         self.is_streaming = is_streaming
+        self.critic = make_critic(config.critic, config.critic_memory)
+        """Learns from groups in the order in which they are judged, which is that of the facts that completed them."""
         self.groups: dict[str, Group] = {}
         self.done: set[str] = set()
         """Groups of which nothing more is wanted: trained, dropped, or never to be trained."""
@@ -39,6 +43,8 @@ class Pool:
         self.intents: dict[Intent, Any] = {}
         self.dropped: Counter[str] = Counter()
         self.set_aside: Counter[str] = Counter()
+        self.overdue: Counter[str] = Counter()
+        """Executions that had not arrived when their batch's wait was over, by policy."""
         self.published = {0}
         """Policy versions whose weights were published; the run begins with 0."""
         self.no_gradient_batches = 0
@@ -86,6 +92,7 @@ class Pool:
             if group.set_aside:
                 self.want("set_aside", group.group_id, group)
             group.verdicts = batches.judge(group, self.config)
+            give_credit(group, self.config, self.critic)
             self.want("tell", group.group_id, group)
 
     def verdicts(self, group_id: str, sample_id: str) -> list[Verdict]:
