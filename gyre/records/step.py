@@ -28,6 +28,30 @@ class BatchExtended(msgspec.Struct, frozen=True, kw_only=True, tag="batch.extend
     turns_total: int
     """Accumulated turns of the batch after this group (C5)."""
     at_s: float
+    untrained_targets: int = 0
+    """Chosen target tokens of those of `sample_ids` that have no micro-step (no gradient)."""
+    untrained_sequences: int = 0
+    """Model calls that these tokens are of."""
+
+
+class BatchOverdue(msgspec.Struct, frozen=True, kw_only=True, tag="batch.overdue"):
+    """The wait of a batch that has begun is over, and executions have not arrived: what becomes of them, by policy (C5).
+
+    The scheduler commands what the policy says: `truncate` those that run (and void those that never started), or `drop` (void) them all.
+    """
+
+    step: int
+    ordinal: int
+    """From 1; with policy `wait` it is said again after each further wait."""
+    policy: str
+    """trajproc.missing: `later`, `wait`, `truncate` or `drop`."""
+    execution_ids: list[str]
+    """Unfinished members of the groups that the batch still waits for, oldest dispatch first."""
+    turns: int
+    turns_target: int
+    waited_s: float
+    """Since the batch took its first group."""
+    at_s: float
 
 
 class BatchClosed(msgspec.Struct, frozen=True, kw_only=True, tag="batch.closed"):
@@ -43,7 +67,7 @@ class BatchClosed(msgspec.Struct, frozen=True, kw_only=True, tag="batch.closed")
     """Samples that the batch's micro-steps train; those of groups without gradient are dropped and stand in the divisor only."""
     micro_ids: list[str]
     divisor: int
-    """Executions in the batch: the mean over executions divides by this (B7); at least 1."""
+    """Executions in the batch, those without gradient too: the mean over executions divides by this (B7); at least 1."""
     truncated_share: float
     failed_share: dict[str, float]
     """Task type → share of failed samples kept (C10)."""
@@ -52,10 +76,14 @@ class BatchClosed(msgspec.Struct, frozen=True, kw_only=True, tag="batch.closed")
     """Mean over all groups consumed by the batch of (step − v_d) (A5)."""
     staleness_max: int
     at_s: float
+    untrained_targets: int = 0
+    """What executions without gradient add to a mean over target tokens: they have no micro-step that would report them."""
+    untrained_sequences: int = 0
+    """And to a mean over model calls."""
 
 
 class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):
-    """Work-queue message: token-budgeted rows of one group, claimed by one training cell, acknowledged after the update."""
+    """Work-queue message: rows of whole samples of one group, claimed by one training cell, acknowledged after the update."""
 
     micro_id: str
     step: int
@@ -64,7 +92,7 @@ class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):
     tokens: int
     at_s: float
     blob: str = ""
-    """Digest in the run's blob store of the rows (`decode_rows`), where a single row is over the bus's payload; `rows` is then empty."""
+    """Digest in the run's blob store of the rows (`decode_rows`), where they are over the bus's payload; `rows` is then empty."""
 
 
 class StepJoined(msgspec.Struct, frozen=True, kw_only=True, tag="step.joined"):

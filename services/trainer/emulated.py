@@ -51,7 +51,7 @@ class EmulatedPolicy:
 class EmulatedOptimizer:
     """The interface of `Optimizer`."""
 
-    def step(self, gradient_P: torch.Tensor, divisor: int, step: int) -> dict[str, float]:
+    def step(self, gradient_P: torch.Tensor, divisor: float, step: int, lr_factor: float = 1.0) -> dict[str, float]:
         return {}
 
     def zero(self) -> None:

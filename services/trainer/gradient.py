@@ -77,15 +77,19 @@ def _loss(policy: Policy, rows: Sequence[Row], step: int, config: TrainerConfig)
     def of_targets(name: str, dtype: str) -> torch.Tensor:
         return _padded(rows, name, dtype).to(policy.device)[mask_BT]
 
+    # Each row is a sequence, and stands for its sample: |U_e| comes with its weights, since the sample may have more rows elsewhere.
+    rows_N = mask_BT.nonzero()[:, 0]
+    counts_B = torch.ones(len(rows), device=policy.device)
+    counts_B[rows_N] = 1.0 / of_targets("weights", "float32")
     targets = Targets(
         behaviour_N=of_targets("logprobs", "float32"),
         advantages_N=of_targets("advantages", "float32"),
-        weights_N=of_targets("weights", "float32"),
-        rows_N=mask_BT.nonzero()[:, 0],
+        sequences_N=rows_N,
         ages_N=(step - of_targets("versions", "int32")).long(),
-        rows=len(rows),
+        sample_of_S=torch.arange(len(rows), device=policy.device),
+        samples=len(rows),
     )
-    return policy_loss(logp_N, targets, config)
+    return policy_loss(logp_N, targets, config, counts_B)
 
 
 def _padded(rows: Sequence[Row], name: str, dtype: str) -> torch.Tensor:

@@ -10,8 +10,10 @@ from gyre.config import Config
 from gyre.records import StepUpdated, decode_fact, encode
 from gyre.run_folder import RunFolder
 from services.trainer import checkpoint
+from services.trainer.core.divisor import divisor
 from services.trainer.core.events import Batch
-from services.trainer.losses.metrics import Sums
+from services.trainer.core.plan import ess_factor
+from services.trainer.losses.metrics import Sums, add_up, summarise
 from services.trainer.model import Policy
 from services.trainer.optimizer import Optimizer
 from services.trainer.report import step_updated
@@ -61,12 +63,15 @@ class Learner:
         A batch without gradient leaves weights and running averages alone (AdamW's momentum would move them); its version counts.
         """
         step, start_s = self.version, self._clock.monotonic_s()
-        timed = dict(timed)
+        timed, given = dict(timed), self._config.trainer
+        by_norm = divisor(given.norm, given.norm_constant, batch, by_sample)
         if gradient_P is None or not gradient_P.any():
             self._optimizer.zero()
             timed["no_gradient"] = 1.0
         else:
-            timed |= self._optimizer.step(gradient_P, batch.divisor, step)
+            ess = summarise(add_up(by_sample.values())).get("ess", 1.0)
+            timed["ess_factor"] = ess_factor(ess, given.ess_min)
+            timed |= self._optimizer.step(gradient_P, by_norm, step, timed["ess_factor"])
         updated_s = self._clock.monotonic_s()
         timed["update_s"] = updated_s - start_s
         told: list[StepUpdated] = []
@@ -74,7 +79,9 @@ class Learner:
         def fields() -> dict:
             timed["checkpoint_s"] = self._clock.monotonic_s() - updated_s
             told.append(
-                step_updated(step, burst, batch, micro_cells, by_sample, timed, opened_at_s, self._clock.now_s())
+                step_updated(
+                    step, burst, batch, micro_cells, by_sample, by_norm, timed, opened_at_s, self._clock.now_s()
+                )
             )
             return {
                 "sample_ids": list(batch.sample_ids), "micro_ids": list(batch.micro_ids),

@@ -36,8 +36,8 @@ class Optimizer:
             self._parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, foreach=True
         )
 
-    def step(self, gradient_P: torch.Tensor, divisor: int, step: int) -> dict[str, float]:
-        """Divide the summed gradient by the executions of the batch, clip, and step; returns grad_norm and lr.
+    def step(self, gradient_P: torch.Tensor, divisor: float, step: int, lr_factor: float = 1.0) -> dict[str, float]:
+        """Divide the summed gradient by the batch's divisor, clip, and step at the schedule's rate times `lr_factor`; returns grad_norm and lr.
 
         Raises InvariantBroken for a gradient that is not finite: such weights must never be published.
         """
@@ -48,7 +48,7 @@ class Optimizer:
         gradient_P *= (self._config.grad_norm_max / (norm + 1e-6)).clamp(max=1.0)
         set_gradient(self._parameters, gradient_P)
         given = self._config
-        lr = learning_rate(step, given.lr, given.lr_warmup_steps, self._steps, given.lr_final_share)
+        lr = lr_factor * learning_rate(step, given.lr, given.lr_warmup_steps, self._steps, given.lr_final_share)
         for group in self._adamw.param_groups:
             group["lr"] = lr
         self._adamw.step()

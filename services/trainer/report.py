@@ -10,8 +10,9 @@ from services.trainer.gradient import SampleSeen
 from services.trainer.losses.metrics import Sums, add_up, summarise
 
 ALWAYS = (
-    "loss", "grad_norm", "lr", "tokens", "targets", "clipped_share", "kl_k1", "kl_k3", "ess", "logprob_gap_mean",
-    "logprob_gap_max", "rows", "micro_steps", "cells", "compute_s", "reduce_s", "update_s", "checkpoint_s", "no_gradient",
+    "loss", "grad_norm", "lr", "ess_factor", "divisor", "tokens", "targets", "kept_share", "clipped_share", "vetoed_share", "kl_k1", "kl_k3",
+    "chi2", "ess", "logprob_gap_mean", "logprob_gap_max", "rows", "micro_steps", "cells", "compute_s", "reduce_s", "update_s", "checkpoint_s",
+    "no_gradient",
 )  # fmt: skip
 """In every StepUpdated.metrics; 0 where a batch had no gradient."""
 
@@ -46,34 +47,34 @@ def trained_samples(batch: Batch, micro_cells: Mapping[str, str], seen: Mapping[
     return {sample: add_up(sums) for sample, sums in by_sample.items()}
 
 
-def metrics_of(by_sample: Mapping[str, Sums], batch: Batch, timed: Mapping[str, float]) -> dict[str, float]:
+def metrics_of(by_sample: Mapping[str, Sums], divisor: float, timed: Mapping[str, float]) -> dict[str, float]:
     """Means over the batch's target tokens; the loss is the batch's (B7)."""
     total = add_up(by_sample.values())
     found = dict.fromkeys(ALWAYS, 0.0) | summarise(total) | timed
-    found["loss"] = total.get("loss", 0.0) / batch.divisor if batch.divisor else 0.0
+    found |= {"loss": total.get("loss", 0.0) / divisor, "divisor": divisor}
     found |= {"tokens": total.get("tokens", 0.0), "rows": total.get("rows", 0.0)}
     return found
 
 
-def sample_metrics(by_sample: Mapping[str, Sums], divisor: int) -> dict[str, dict[str, float]]:
+def sample_metrics(by_sample: Mapping[str, Sums], divisor: float) -> dict[str, dict[str, float]]:
     """What the trainer saw of each sample that had targets."""
     found = {}
     for sample, sums in by_sample.items():
         if count := sums.get("targets", 0.0):
             found[sample] = {
-                "ratio_mean": sums["ratio"] / count, "clipped_share": sums["clipped"] / count, "targets": count,
-                "vetoed_share": sums["vetoed"] / count, "loss_share": sums["loss"] / divisor, "tokens": sums["tokens"],
-                "kl_k3": sums["k3"] / count,
+                "ratio_mean": sums["ratio"] / count, "clipped_share": sums["clipped"] / max(1.0, sums["kept"]), "targets": count,
+                "vetoed_share": sums["vetoed"] / count, "kept_share": sums["kept"] / count, "loss_share": sums["loss"] / divisor,
+                "tokens": sums["tokens"], "kl_k3": sums["k3"] / count,
             }  # fmt: skip
     return found
 
 
 def step_updated(
     step: int, burst: int, batch: Batch, micro_cells: Mapping[str, str], by_sample: Mapping[str, Sums],
-    timed: Mapping[str, float], opened_at_s: float, at_s: float,
+    divisor: float, timed: Mapping[str, float], opened_at_s: float, at_s: float,
 ) -> StepUpdated:  # fmt: skip
     return StepUpdated(
         step=step, version=step + 1, burst=burst, sample_ids=list(batch.sample_ids), micro_cells=dict(micro_cells),
-        metrics=metrics_of(by_sample, batch, timed), opened_at_s=opened_at_s, at_s=at_s,
-        sample_metrics=sample_metrics(by_sample, batch.divisor),
+        metrics=metrics_of(by_sample, divisor, timed), opened_at_s=opened_at_s, at_s=at_s,
+        sample_metrics=sample_metrics(by_sample, divisor),
     )  # fmt: skip

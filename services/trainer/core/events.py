@@ -22,6 +22,10 @@ class Batch:
     micro_ids: tuple[str, ...]
     sample_ids: tuple[str, ...]
     divisor: int
+    """Executions."""
+    untrained_targets: int = 0
+    """Of executions without gradient, which are in no micro-step."""
+    untrained_sequences: int = 0
 
 
 # Events

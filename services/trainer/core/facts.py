@@ -116,4 +116,7 @@ class Facts:
 
 
 def batch_of(closed: BatchClosed) -> Batch:
-    return Batch(tuple(closed.micro_ids), tuple(closed.sample_ids), closed.divisor)
+    return Batch(
+        tuple(closed.micro_ids), tuple(closed.sample_ids), closed.divisor,
+        closed.untrained_targets, closed.untrained_sequences,
+    )  # fmt: skip

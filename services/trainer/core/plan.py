@@ -12,6 +12,12 @@ def learning_rate(step: int, lr: float, warmup_steps: int, steps: int = 0, final
     return lr * (1.0 - (1.0 - final_share) * done)
 
 
+def ess_factor(ess: float, ess_min: float) -> float:
+    """What the step size is multiplied by: √(ess / ess_min) below the line, else 1 (C8). A gradient whose weights are worth a share `ess` of its
+    tokens has 1/ess times the variance, so its noise is brought back to what it is at the line."""
+    return (ess / ess_min) ** 0.5 if ess < ess_min else 1.0
+
+
 def batches_by_length(lengths: Sequence[int], tokens_max: int) -> list[list[int]]:
     """Row indices in padded batches of at most `tokens_max` tokens, padding included, longest first.
 

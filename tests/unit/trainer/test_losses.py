@@ -1,135 +1,135 @@
-"""Objectives against numbers worked out by hand."""
+"""Objectives against numbers worked out by hand: losses, and gradients against their closed form."""
 
 import math
 
 import pytest
 import torch
 
-from gyre.config import TrainerConfig
-from services.trainer.losses import policy_loss
+from services.trainer.losses import CLIPS, OBJECTIVES
+from services.trainer.losses.aipo import aipo
 from services.trainer.losses.cispo import cispo
-from services.trainer.losses.corrections import truncated, veto
-from services.trainer.losses.grpo import grpo
+from services.trainer.losses.corrections.tis import sequence_weights, token_weights
+from services.trainer.losses.decoupled_ppo import decoupled_ppo, proximal
+from services.trainer.losses.grpo import clipped_surrogate, grpo
 from services.trainer.losses.gspo import gspo
-from services.trainer.losses.metrics import add_up, row_sums, summarise
-from services.trainer.losses.targets import Targets, TokenLoss
+from services.trainer.losses.policy_gradient import policy_gradient
+from tests.unit.trainer.loss_cases import configuration, targets_of, tokens, train
+
+E = math.exp
 
 
-def targets(
-    log_ratios: list[float], advantages: list[float], rows: list[int] | None = None, ages: list[int] | None = None
-):
-    """(logp_N with gradient, Targets): behaviour log-probability −1 everywhere, weights 1/N."""
-    count = len(log_ratios)
-    logp_N = torch.tensor([-1.0 + ratio for ratio in log_ratios], requires_grad=True)
-    rows = rows or [0] * count
-    return logp_N, Targets(
-        behaviour_N=torch.full((count,), -1.0), advantages_N=torch.tensor(advantages),
-        weights_N=torch.full((count,), 1.0 / count), rows_N=torch.tensor(rows),
-        ages_N=torch.tensor(ages or [0] * count), rows=max(rows) + 1,
-    )  # fmt: skip
+def gradient(loss, logp_N) -> torch.Tensor:
+    loss.loss_N.sum().backward()
+    return logp_N.grad
 
 
-def test_token_importance_weights_are_cut_at_the_cap():
-    """C8. e^.5 = 1.6487, e^−.5 = .6065, e^1 = 2.718 → 2; one of three is cut."""
-    weights_N = truncated(torch.tensor([0.5, -0.5, 1.0]), 2.0)
-    torch.testing.assert_close(weights_N, torch.tensor([1.6487, 0.6065, 2.0]), atol=1e-4, rtol=0)
-    logp_N, about = targets([0.5, -0.5, 1.0], [1.0, 1.0, 1.0])
-    assert cispo(logp_N, about, 2.0).clipped_N.tolist() == [False, False, True]
+def test_the_policy_gradient_is_minus_the_advantage_whatever_the_ratio():
+    """C8. ∂/∂logp of −A·logp is −A; nothing of the sampler is in it."""
+    logp_N, about = targets_of(tokens([0.0, 1.0, -1.0], [1.0, 3.0, -2.0]))
+    torch.testing.assert_close(gradient(policy_gradient(logp_N, about), logp_N), torch.tensor([-1.0, -3.0, 2.0]))
 
 
 def test_cispo_keeps_the_gradient_of_a_capped_token():
-    """C8. ∂/∂logp of −min(ρ, 2)·A·logp is −min(ρ, 2)·A: the weight is a constant, so its cap stops nothing."""
-    logp_N, about = targets([0.0, 1.0, -1.0], [1.0, 3.0, -2.0])
-    cispo(logp_N, about, 2.0).loss_N.sum().backward()
-    torch.testing.assert_close(logp_N.grad, torch.tensor([-1.0, -6.0, 2.0 * math.exp(-1)]))
+    """C8. ∂/∂logp of −min(ρ, 2)·A·logp is −min(ρ, 2)·A: the weight is a constant, so its cap stops nothing. e^1 = 2.718 is capped."""
+    logp_N, about = targets_of(tokens([0.0, 1.0, -1.0], [1.0, 3.0, -2.0]))
+    loss = cispo(logp_N, about, 2.0)
+    assert loss.clipped_N.tolist() == [False, True, False]
+    torch.testing.assert_close(gradient(loss, logp_N), torch.tensor([-1.0, -6.0, 2.0 * E(-1)]))
+
+
+def test_aipo_truncates_one_side():
+    """C8. min(ρ, 2) of e^1 and e^−3: the first is cut to 2, the second keeps .0498, which no lower clip raises."""
+    logp_N, about = targets_of(tokens([1.0, -3.0], [1.0, 1.0]))
+    torch.testing.assert_close(gradient(aipo(logp_N, about, 2.0), logp_N), torch.tensor([-2.0, -E(-3)]))
 
 
 def test_grpo_stops_a_token_that_went_far_enough():
     """C8. A > 0 and ρ above the clip, or A < 0 and ρ below it: no gradient; on the other side of the clip there is one."""
-    logp_N, about = targets([0.5, 0.5, -0.5, -0.5], [1.0, -1.0, 1.0, -1.0])
+    logp_N, about = targets_of(tokens([0.5, 0.5, -0.5, -0.5], [1.0, -1.0, 1.0, -1.0]))
     loss = grpo(logp_N, about, 0.2, 0.2)
-    loss.loss_N.sum().backward()
-    up, down = math.exp(0.5), math.exp(-0.5)
+    up, down = E(0.5), E(-0.5)
     torch.testing.assert_close(loss.loss_N.detach(), torch.tensor([-1.2, up, -down, 0.8]))
-    torch.testing.assert_close(logp_N.grad, torch.tensor([0.0, up, -down, 0.0]))
+    torch.testing.assert_close(gradient(loss, logp_N), torch.tensor([0.0, up, -down, 0.0]))
     assert loss.clipped_N.tolist() == [True, False, False, True]
 
 
-def test_gspo_clips_by_the_geometric_mean_of_the_row():
-    """C8. Row 0 has log ratios +1 and −1, mean 0, s = 1: inside, although each token is far out. Row 1 has mean .5, s = 1.6487: clipped."""
-    logp_N, about = targets([1.0, -1.0, 0.5, 0.5], [1.0, 1.0, 1.0, 1.0], rows=[0, 0, 1, 1])
-    loss = gspo(logp_N, about, 0.005, 0.005, 2.0)
-    loss.loss_N.sum().backward()
+def test_gspo_clips_by_the_geometric_mean_of_the_sequence():
+    """C8. Sequence 0 has log ratios +1 and −1, mean 0, s = 1: inside, although each token is far out. Sequence 1 has mean .5, s = 1.6487: clipped."""
+    logp_N, about = targets_of(tokens([1.0, -1.0, 0.5, 0.5], sequences=[0, 0, 1, 1]))
+    loss = gspo(logp_N, about, token_weights(logp_N - about.behaviour_N, 2.0), 0.005, 0.005)
     assert loss.clipped_N.tolist() == [False, False, True, True]
-    # token weight min(ρ, 2) times s = 1 times A = 1; the clipped row gives nothing
-    torch.testing.assert_close(logp_N.grad, torch.tensor([-2.0, -math.exp(-1), 0.0, 0.0]))
+    # token weight min(ρ, 2) times s = 1 times A = 1; the clipped sequence gives nothing
+    torch.testing.assert_close(gradient(loss, logp_N), torch.tensor([-2.0, -E(-1), 0.0, 0.0]))
 
 
-def test_a_row_with_one_impossible_token_gives_no_gradient():
-    """C8. ln 1e-4 = −9.21: a log ratio of −10 vetoes its row and no other; 0 turns the veto off."""
-    _, about = targets([0.0, -10.0, 0.0], [1.0, 1.0, 1.0], rows=[0, 0, 1])
-    log_ratio_N = torch.tensor([0.0, -10.0, 0.0])
-    assert veto(log_ratio_N, about, 1e-4).tolist() == [False, False, True]
-    assert veto(log_ratio_N, about, 0.0).tolist() == [True, True, True]
+def test_gspo_has_the_numbers_of_the_paper():
+    """C8. Clip [.995, 1.005], token weight at most 5. A = 1: s = e^.0045 = 1.00451 is inside; e^.0055 = 1.00551 is out, its token stops;
+    token ratio e^2 = 7.389 with e^−2 beside it (s = 1): weights 5 and .1353."""
+    assert CLIPS["gspo"] == (0.005, 0.005) and configuration("gspo").ratio_max == 5.0
+    given = tokens([0.0045, 0.0055, 2.0, -2.0], sequences=[0, 1, 2, 2])
+    found = train(given, configuration("gspo", "token")).gradient
+    expected = [-(E(0.0045) ** 2), 0.0, -5.0, -E(-2)]
+    assert list(found.values()) == pytest.approx([value / 4 for value in expected], rel=1e-5)
 
 
-@pytest.mark.parametrize("objective", ["cispo", "grpo", "gspo"])
-def test_a_vetoed_row_moves_nothing(objective):
-    """C8. Through the whole loss, for every objective."""
-    logp_N, about = targets([0.0, -10.0, 0.0], [1.0, 1.0, 1.0], rows=[0, 0, 1])
-    loss, sums = policy_loss(logp_N, about, TrainerConfig(objective=objective))
-    loss.backward()
-    assert logp_N.grad[:2].tolist() == [0.0, 0.0] and logp_N.grad[2] != 0
-    assert [row["vetoed"] for row in sums] == [2.0, 0.0]
+def test_gspo_with_one_weight_for_the_sequence():
+    """C8. tis_sequence: log ratios 1 and −1 have the product 1, so both tokens weigh 1 instead of 2 and .368."""
+    logp_N, about = targets_of(tokens([1.0, -1.0]))
+    weights = sequence_weights(logp_N - about.behaviour_N, about, 2.0)
+    torch.testing.assert_close(gradient(gspo(logp_N, about, weights, 0.005, 0.005), logp_N), torch.tensor([-1.0, -1.0]))
 
 
-@pytest.mark.parametrize("objective", ["cispo", "grpo", "gspo"])
-def test_zero_advantage_gives_no_gradient(objective):
-    """B7. Nothing to learn from an execution that is as good as its group."""
-    logp_N, about = targets([0.3, -0.2, 0.1], [0.0, 0.0, 0.0])
-    loss, _ = policy_loss(logp_N, about, TrainerConfig(objective=objective))
-    loss.backward()
-    assert logp_N.grad.tolist() == [0.0, 0.0, 0.0]
+def test_the_proximal_policy_lies_between_sampler_and_policy_by_age():
+    """C8. log μ = −1, log π = −.4. Age 0: the policy. Age 1: v_prox = v_π − 1 = v_μ, the sampler. Age 4: −.4 + ¼·(−.6) = −.55."""
+    logp_N, about = targets_of(tokens([0.6, 0.6, 0.6], ages=[0, 1, 4]))
+    torch.testing.assert_close(proximal("interpolated", logp_N, about), torch.tensor([-0.4, -1.0, -0.55]))
+    torch.testing.assert_close(proximal("current", logp_N, about), torch.tensor([-0.4, -0.4, -0.4]))
 
 
-@pytest.mark.parametrize("objective", ["cispo", "grpo", "gspo"])
-def test_on_policy_all_objectives_are_the_policy_gradient(objective):
-    """B7. ρ = 1 everywhere: the gradient is −A·weight, whichever the objective."""
-    logp_N, about = targets([0.0, 0.0], [2.0, -1.0])
-    loss, _ = policy_loss(logp_N, about, TrainerConfig(objective=objective))
-    loss.backward()
-    torch.testing.assert_close(logp_N.grad, torch.tensor([-1.0, 0.5]))
+def test_decoupled_ppo_widens_its_trust_region_with_age():
+    """C8. ρ = e^.6 = 1.822, A = 1, clip .2. Age 1: r = ρ is clipped. Age 4: r = ρ^¼ = e^.15 = 1.162 is not, w = e^.45, gradient −w·r = −ρ."""
+    logp_N, about = targets_of(tokens([0.6, 0.6], ages=[1, 4]))
+    proximal_N = proximal("interpolated", logp_N, about)
+    weights = token_weights(proximal_N - about.behaviour_N, 5.0)
+    torch.testing.assert_close(weights.weights_N, torch.tensor([1.0, E(0.45)]))
+    loss = decoupled_ppo(logp_N, about, proximal_N, weights, 0.2, 0.2)
+    assert loss.clipped_N.tolist() == [True, False]
+    torch.testing.assert_close(gradient(loss, logp_N), torch.tensor([0.0, -E(0.6)]))
 
 
-def test_executions_count_alike_whatever_their_length():
-    """B7. A: 100 tokens of loss 2.0, B: 900 of .5. By execution: (2.0 + .5)/2 = 1.25; a token norm would say (200 + 450)/1000 = .65."""
-    weights_N = torch.cat([torch.full((100,), 1 / 100), torch.full((900,), 1 / 900)])
-    losses_N = torch.cat([torch.full((100,), 2.0), torch.full((900,), 0.5)])
-    assert (weights_N * losses_N).sum().item() / 2 == pytest.approx(1.25, rel=1e-5)
-    assert losses_N.mean().item() == pytest.approx(0.65)
+def test_around_the_current_policy_nothing_is_clipped():
+    """C8. One update a batch: π/prox = 1, so decoupled PPO is the truncated importance weight, AIPO's gradient."""
+    given = tokens([0.6, 2.0, -1.0], [1.0, 1.0, -1.0], ages=[1, 2, 3])
+    found = train(given, configuration("decoupled_ppo", proximal="current"))
+    assert found.by_sample[0]["clipped"] == 0
+    assert found.gradient == pytest.approx(train(given, configuration("aipo")).gradient, rel=1e-6)
 
 
-def test_measures_of_the_gap_are_those_of_the_formulas():
-    """C8. log ratios ln 2 and −ln 2: ρ = 2, ½; k1 = −mean log ρ = 0; k3 = mean(ρ−1−log ρ) = ¼; E ρ² − 1 = 1.125; ESS = 2.5²/(2·4.25)."""
-    logp_N, about = targets([math.log(2), -math.log(2)], [1.0, 1.0], ages=[0, 3])
-    loss = TokenLoss(torch.zeros(2), torch.tensor([True, False]))
-    sums = row_sums(logp_N.detach(), loss, torch.tensor([True, True]), about)
-    found = summarise(add_up(sums))
-    assert found["kl_k1"] == pytest.approx(0.0, abs=1e-6)
-    assert found["kl_k3"] == pytest.approx(0.25, rel=1e-5)
-    assert found["chi2"] == pytest.approx(1.125, rel=1e-5)
-    assert found["ess"] == pytest.approx(6.25 / 8.5, rel=1e-5)
-    assert found["logprob_gap_mean"] == found["logprob_gap_max"] == pytest.approx(math.log(2), rel=1e-5)
-    assert found["clipped_share"] == 0.5
-    assert found["age0_kl_k1"] == pytest.approx(-math.log(2), rel=1e-5) and found["age0_clipped_share"] == 1.0
-    assert found["age3_kl_k1"] == pytest.approx(math.log(2), rel=1e-5) and found["age3_targets"] == 1.0
+def test_three_names_have_one_gradient():
+    """C8. cispo, aipo, and policy_gradient with tis_token are −min(ρ, 5)·A: [1, 5·2, e^−1·(−1)] over three tokens of one execution."""
+    given = tokens([0.0, 2.0, -1.0], [1.0, 2.0, -1.0])
+    expected = [-1 / 3, -10 / 3, E(-1) / 3]
+    for config in (
+        configuration("cispo"),
+        configuration("aipo"),
+        configuration("policy_gradient", corrections=["tis_token"]),
+    ):
+        assert list(train(given, config).gradient.values()) == pytest.approx(expected, rel=1e-5)
 
 
-def test_measures_add_up_over_rows_in_any_grouping():
-    """B7, C8. Sums of sums and maxima of maxima do not know how rows were spread."""
-    logp_N, about = targets([0.1, 0.4, -0.3, 0.2], [1.0, 1.0, 1.0, 1.0], rows=[0, 0, 1, 2])
-    loss = TokenLoss(torch.ones(4), torch.zeros(4, dtype=torch.bool))
-    a, b, c = row_sums(logp_N.detach(), loss, torch.ones(4, dtype=torch.bool), about)
-    left, right = add_up([add_up([a, b]), c]), add_up([c, add_up([b, a])])
-    assert left == pytest.approx(right)
-    assert left["max_gap"] == pytest.approx(0.4, abs=1e-6)
+@pytest.mark.parametrize("objective", sorted(OBJECTIVES))
+def test_a_ratio_beyond_all_bounds_gives_no_infinity(objective):
+    """A2. e^100 is infinite in float32, and infinity · 0 is no number; such weights would be published."""
+    found = train(tokens([100.0, -100.0, 0.1], [-1.0, 0.0, 1.0], sequences=[0, 1, 2]), configuration(objective))
+    assert all(math.isfinite(value) for value in [found.loss, *found.gradient.values()])
+    assert all(math.isfinite(value) for sums in found.by_sample.values() for value in sums.values())
+
+
+def test_the_clipped_surrogate_agrees_with_finite_differences():
+    """C8. Double precision, away from the clip's two corners."""
+    log_ratio_N = torch.tensor([0.5, 0.1, -0.1, -0.5], dtype=torch.float64, requires_grad=True)
+    for sign in (1.0, -1.0):
+        advantages_N = sign * torch.tensor([1.0, 2.0, 0.5, 1.5], dtype=torch.float64)
+        assert torch.autograd.gradcheck(
+            lambda x, a=advantages_N: clipped_surrogate(x.exp(), a, 0.2, 0.2).loss_N.sum(), [log_ratio_N]
+        )
