@@ -1,23 +1,26 @@
 """Reward that rises through repeated cheap actions while what is verified stands still (D4, D13).
 
-Watched for each task type over its newest W executions, in the order in which their samples were said to be ready. Three means, each of
-the newer half of the window less that of the older half:
+Watched for each task type over its newest W executions, in the order in which their samples were said to be ready. The newest n are
+compared with the n before them, at n = W/8, W/4 and W/2: short ones see soon what rises fast, long ones what rises slowly. A rise is the
+difference of the two means of
 
-    shaped      pay of learned and dense evaluators       rises by at least RISE_MIN, and by Z_MIN standard errors
-    verified    pay of outcome, milestones and rules      rises by at most STILL_SHARE of that
+    shaped      pay of learned and dense evaluators       rises by at least RISE_MIN
+    verified    pay of outcome, milestones and rules      rises by at most STILL_SHARE of that, and by less at Z_MIN standard errors
     repeated    share of tool calls that repeat an        rises by at least REPEATS_RISE_MIN
                 earlier one of the same execution
 
-All three together raise the alarm `reward_gaming`, once; the next of the same type needs that they were clearly over in between (CLEARED_SHARE of
-the lines). An honest rise has its verified part beside it; an agent whose task is repetitive repeats as much before as after; noise is
-inside the standard errors. A drift slower than RISE_MIN in W/2 executions is not seen: a larger window sees it.
+All together raise the alarm `reward_gaming`, once; the next of the same type needs W further executions, and that the lines, scaled by
+CLEARED_SHARE, were not crossed at any n in between. An honest rise has its verified part beside it; an agent whose task is repetitive repeats as much before as after. Outcomes
+of 0 and 1 are noisy (a mean of 64 has a standard error of .06), so what rises slowly is told from chance by a long window only.
 """
 
-import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
 
 from gyre.records import AlarmRaised, CallRecorded
 
@@ -27,15 +30,19 @@ KIND = "reward_gaming"
 RISE_MIN = 0.03
 """Of a reward in [0, 1]: less is not worth an operator's time."""
 Z_MIN = 3.0
-"""One false alarm in some 700 independent windows of pure noise by this line alone, and the other two must agree."""
+"""Standard errors of (shaped − verified): by chance once in some 700 independent looks, and repeats must rise at the same time."""
 STILL_SHARE = 0.25
 """What is verified stands still where it rises by less than this part of the shaped rise."""
 REPEATS_RISE_MIN = 0.1
 """One more tool call in ten is a repeat."""
 CLEARED_SHARE = 0.5
-"""The alarm is over when a rise is under this part of its line; what hovers about the line does not alarm at every batch."""
+"""Part of its line under which a rise is over; what hovers about the line does not alarm at every batch."""
+SCALES = (8, 4, 2)
+"""n = W divided by these."""
+LOOKS = 64
+"""Looks at the trend while the window is renewed once: one every W/LOOKS executions."""
 
-SHAPED, VERIFIED = ("learned.", "dense."), ("milestone.", "rule.")
+VERIFIED, SHAPED = ("outcome", "milestone.", "rule."), ("learned.", "dense.")
 
 
 def repeated_share(calls: Iterable[CallRecorded]) -> float:
@@ -52,28 +59,22 @@ def repeated_share(calls: Iterable[CallRecorded]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    shaped: float
-    verified: float
-    repeated: float
-
-
-@dataclass(frozen=True, slots=True)
 class Trend:
-    """Older and newer mean of each measure, and the standard error of the shaped rise."""
+    """Mean before and now of each measure over `executions` each, and the standard error of the rise of (shaped − verified)."""
 
+    executions: int
     shaped: tuple[float, float]
     verified: tuple[float, float]
     repeated: tuple[float, float]
-    shaped_error: float
+    error: float
 
     def exceeds(self, share: float) -> bool:
-        """Whether all three lines, scaled by `share` (1: to raise, less: to go on), are crossed."""
-        shaped, verified, repeated = (new - old for old, new in (self.shaped, self.verified, self.repeated))
+        """Whether all lines, scaled by `share` (1: to raise, less: to go on), are crossed."""
+        shaped, verified, repeated = (now - before for before, now in (self.shaped, self.verified, self.repeated))
         return (
             shaped >= share * RISE_MIN
-            and shaped >= share * Z_MIN * self.shaped_error
             and verified <= STILL_SHARE * shaped / share
+            and shaped - verified >= share * Z_MIN * self.error
             and repeated >= share * REPEATS_RISE_MIN
         )
 
@@ -82,53 +83,60 @@ class GamingWatch:
     """Bounded: the newest `window` executions of each task type."""
 
     def __init__(self, window: int) -> None:
-        """`window` executions, even; 0 watches nothing."""
+        """0 watches nothing."""
         self.window = window
-        self._points: defaultdict[str, deque[_Point]] = defaultdict(lambda: deque(maxlen=window))
-        self.alarmed: set[str] = set()
-        """Task types whose alarm was raised and is not over."""
+        self._points: defaultdict[str, deque[tuple[float, float, float]]] = defaultdict(lambda: deque(maxlen=window))
+        self._seen: Counter[str] = Counter()
+        self.alarmed: dict[str, int] = {}
+        """Task types whose alarm was raised and is not over, and how many executions had been seen then."""
 
     def see(self, task_type: str, rewards: Mapping[str, float], repeated: float, at_s: float) -> AlarmRaised | None:
         """One more execution, by the components of its reward; the alarm it raises."""
         if not self.window:
             return None
         points = self._points[task_type]
-        shaped = sum(value for name, value in rewards.items() if name.startswith(SHAPED))
-        verified = sum(value for name, value in rewards.items() if name == "outcome" or name.startswith(VERIFIED))
-        points.append(_Point(shaped, verified, repeated))
-        if len(points) < self.window:
+        points.append((_pay(rewards, SHAPED), _pay(rewards, VERIFIED), repeated))
+        self._seen[task_type] += 1
+        if self._seen[task_type] % max(1, self.window // LOOKS):
             return None
-        found = trend(list(points))
+        trends = trends_of(np.asarray(points, np.float64), self.window)
         if task_type in self.alarmed:
-            if not found.exceeds(CLEARED_SHARE):
-                self.alarmed.discard(task_type)
+            is_renewed = self._seen[task_type] - self.alarmed[task_type] >= self.window
+            if is_renewed and not any(trend.exceeds(CLEARED_SHARE) for trend in trends):
+                del self.alarmed[task_type]
             return None
-        if not found.exceeds(1.0):
+        found = [trend for trend in trends if trend.exceeds(1.0)]
+        if not found:
             return None
-        self.alarmed.add(task_type)
-        return _alarm(task_type, found, len(points), at_s)
+        self.alarmed[task_type] = self._seen[task_type]
+        return _alarm(task_type, found[-1], at_s)
 
 
-def trend(points: Sequence[_Point]) -> Trend:
-    """The older half of `points` against the newer."""
-    half = len(points) // 2
-    older, newer = points[:half], points[-half:]
-    pairs = {name: (_mean(older, name), _mean(newer, name)) for name in ("shaped", "verified", "repeated")}
-    squares = sum((point.shaped - mean) ** 2 for part, mean in zip((older, newer), pairs["shaped"], strict=True) for point in part)
-    return Trend(**pairs, shaped_error=math.sqrt(squares / max(1, half - 1) / half))
+def trends_of(points_P3: npt.NDArray, window: int) -> list[Trend]:
+    """float64[P, 3] of (shaped, verified, repeated), oldest first → a trend for each scale that P points are enough for."""
+    found = []
+    for part in SCALES:
+        n = window // part
+        if n < 2 or len(points_P3) < 2 * n:
+            continue
+        before, now = points_P3[-2 * n : -n], points_P3[-n:]
+        means = [tuple(map(float, pair)) for pair in zip(before.mean(0), now.mean(0), strict=True)]
+        errors = [(half[:, 0] - half[:, 1]).var(ddof=1) / n for half in (before, now)]
+        found.append(Trend(n, *means, error=float(np.sqrt(sum(errors)))))
+    return found
 
 
-def _mean(points: Sequence[_Point], name: str) -> float:
-    return sum(getattr(point, name) for point in points) / len(points)
+def _pay(rewards: Mapping[str, float], names: tuple[str, ...]) -> float:
+    return sum(value for name, value in rewards.items() if name.startswith(names))
 
 
-def _alarm(task_type: str, found: Trend, executions: int, at_s: float) -> AlarmRaised:
-    values = {"executions": float(executions)}
+def _alarm(task_type: str, found: Trend, at_s: float) -> AlarmRaised:
+    values = {"executions": float(found.executions), "shaped_minus_verified_error": found.error}
     for name in ("shaped", "verified", "repeated"):
         values |= dict(zip((f"{name}_before", f"{name}_now"), getattr(found, name), strict=True))
     message = (
-        f"{task_type}: pay of learned and dense evaluators rose from {found.shaped[0]:.3f} to {found.shaped[1]:.3f} over {executions} executions, "
-        f"repeated tool calls from {found.repeated[0]:.0%} to {found.repeated[1]:.0%}, while what is verified went from "
-        f"{found.verified[0]:.3f} to {found.verified[1]:.3f}"
+        f"{task_type}: from {found.executions} executions to the next, pay of learned and dense evaluators rose from {found.shaped[0]:.3f} to "
+        f"{found.shaped[1]:.3f} and repeated tool calls from {found.repeated[0]:.0%} to {found.repeated[1]:.0%}, while what is verified "
+        f"went from {found.verified[0]:.3f} to {found.verified[1]:.3f}"
     )
     return AlarmRaised(kind=KIND, message=message, service=SERVICE, at_s=at_s, values=values)

@@ -54,7 +54,9 @@ def missing_in_group(members: Iterable[Scores], evaluators: Sequence[EvaluatorCo
 
 def values_of(scores: Scores, left_out: set[str]) -> dict[str, float]:
     """Evaluator → score, of those that count."""
-    return {name: fact.value for name, fact in scores.items() if name not in left_out and _value(scores, name) is not None}
+    return {
+        name: fact.value for name, fact in scores.items() if name not in left_out and _value(scores, name) is not None
+    }
 
 
 def _value(scores: Scores, name: str) -> float | None:

@@ -4,12 +4,12 @@ Precedence, from above; each tier gets only what those above it leave open:
 
 | tier | what is in it | what it pays |
 |---|---|---|
-| guard | evaluators of kind guard | nothing until one fires; then its value is the whole reward, all else 0. Of several that fire the lowest value, then the first name |
-| rules | the environment's outcome and milestones, evaluators of kind rule | R = (1 − r)·(outcome·(1 − s) + milestones) + Σ w·score, r the rules' weights, s the milestones' share |
+| guard | evaluators of kind guard | nothing until one fires: then its value is the whole reward; of several the lowest, then by name |
+| rules | outcome, milestones, evaluators of kind rule | R = (1 − r)·(outcome·(1 − s) + milestones up to s) + Σ w·score |
 | learned | reward models | (1 − R)·Σ w·score |
 | dense | shaping | what is left then, times Σ w·score |
 
-What follows, whatever evaluators say, every score and weight being in [0, 1]:
+r is the sum of the rules' weights, s is `trajproc.milestone_share`. What follows, whatever evaluators say, every score and weight being in [0, 1]:
     the components sum to the total, and the total is in [0, 1]
     R = 1 leaves nothing open: a model cannot add to, nor take from, what rules wholly verified
     R_a ≥ R_b + (1 − R_b)·q puts a above b, q = 1 − (1 − Σ w learned)·(1 − Σ w dense); gyre.config.evaluators
@@ -108,9 +108,7 @@ def _rules(
     return parts | rules
 
 
-def _tier(
-    kind: str, room: float, present: Sequence[EvaluatorConfig], values: Mapping[str, float]
-) -> dict[str, float]:
+def _tier(kind: str, room: float, present: Sequence[EvaluatorConfig], values: Mapping[str, float]) -> dict[str, float]:
     """Component → pay; weights of one kind sum to at most 1 (checked with the configuration), so this is at most `room`."""
     return {f"{kind}.{one.name}": room * one.weight * values[one.name] for one in present if one.kind == kind}
 
