@@ -23,7 +23,8 @@ SPEAKS: dict[str, tuple[type, ...]] = {
     ),
     "cell": (r.RoleChanged, r.AlarmRaised),
     "trajproc": (
-        r.CallSetAside, r.RewardScored, r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.MicroStep, r.AlarmRaised,
+        r.CallSetAside, r.RewardScored, r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchOverdue,
+        r.BatchClosed, r.MicroStep, r.AlarmRaised,
     ),
     "trainer": (r.RoleChanged, r.WeightsPublished, r.StepOpened, r.StepJoined, r.StepUpdated, r.AlarmRaised),
     "ledger": (r.AlarmRaised,),

@@ -47,6 +47,7 @@ _RULES: dict[type, _Rule] = {
     r.SampleDropped: ("sample.dropped", lambda m: m.sample_id, lambda m: m.sample_id),
     r.StepOpened: ("step.opened", lambda m: str(m.step), lambda m: str(m.step)),
     r.BatchExtended: ("batch.extended", lambda m: str(m.step), lambda m: f"{m.step}.{m.group_id}"),
+    r.BatchOverdue: ("batch.overdue", lambda m: str(m.step), lambda m: f"{m.step}.{m.ordinal}"),
     r.BatchClosed: ("batch.closed", lambda m: str(m.step), lambda m: str(m.step)),
     r.StepJoined: ("step.joined", lambda m: str(m.step), lambda m: f"{m.step}.{m.cell}.{m.at_s:.6f}"),
     r.StepUpdated: ("step.updated", lambda m: str(m.step), lambda m: str(m.step)),

@@ -1,4 +1,4 @@
-"""`gyre executions suspend | resume | void | release`: commands to executions of a running run (C2)."""
+"""`gyre executions suspend | resume | truncate | void | release`: commands to executions of a running run (C2)."""
 
 import asyncio
 import getpass
@@ -14,7 +14,7 @@ from gyre.errors import InvalidInput
 
 @click.group()
 def executions() -> None:
-    """Suspend, resume, void or release executions.
+    """Suspend, resume, truncate, void or release executions.
 
     IDS are executions (g000012-e3) or, with --group, groups (g000012) whose unfinished executions are all meant. The command is on record when
     this returns; the gateway carries it out within a second, and `gyre status` and `gyre explain` show what came of it.
@@ -38,6 +38,7 @@ def _command(name: str, text: str) -> Callable[..., None]:
 
 suspend = _command("suspend", "Model calls wait and the wall clock stands still; what is queued is not given out.")
 resume = _command("resume", "What was suspended goes on where it was.")
+truncate = _command("truncate", "It ends where it stands and is scored on what it left behind, as when its time is up.")
 void = _command("void", "It ends now, as `voided`, and is never trained.")
 release = _command(
     "release", "It is given out again as the next attempt; what the present attempt still says counts no longer."

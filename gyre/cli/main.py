@@ -27,7 +27,7 @@ COMMANDS = {
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
     "what-if": ("gyre.cli.what_if", "What other scheduler settings would do to a running run."),
-    "executions": ("gyre.cli.executions", "Suspend, resume, void or release executions."),
+    "executions": ("gyre.cli.executions", "Suspend, resume, truncate, void or release executions."),
     "bench": ("gyre.cli.bench", "Measure a part of the source tree."),
     "config": ("gyre.cli.configuration", "Check and show configurations."),
 }

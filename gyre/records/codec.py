@@ -25,6 +25,7 @@ from gyre.records.step import (
     AlarmRaised,
     BatchClosed,
     BatchExtended,
+    BatchOverdue,
     MicroStep,
     StepJoined,
     StepOpened,
@@ -57,6 +58,7 @@ Fact = (
     | SampleDropped
     | StepOpened
     | BatchExtended
+    | BatchOverdue
     | BatchClosed
     | StepJoined
     | StepUpdated

@@ -68,11 +68,12 @@ class ExecutionStarted(msgspec.Struct, frozen=True, kw_only=True, tag="execution
     at_s: float
 
 
-Command = Literal["suspend", "resume", "void", "release"]
+Command = Literal["suspend", "resume", "void", "release", "truncate"]
 
 
 class ExecutionCommanded(msgspec.Struct, frozen=True, kw_only=True, tag="execution.commanded"):
-    """Somebody wants an execution suspended, resumed, voided, or given out again as a new attempt (`release`) (C2). The gateway carries it out."""
+    """Somebody wants an execution suspended, resumed, voided, given out again as a new attempt (`release`), or ended where it stands and scored on
+    what it left behind (`truncate`) (C2, C5). The gateway carries it out."""
 
     execution_id: str
     group_id: str
@@ -131,8 +132,8 @@ class ExecutionEnded(msgspec.Struct, frozen=True, kw_only=True, tag="execution.e
     purpose: Purpose
     ending: Ending
     reason: str
-    """Why: `submitted`, `turns`, `wall`, `context`, `environment_error`, `environment_hung`, `environment_invalid`,
-    `attempts_exhausted`, `voided`, `stopped` (the agent made no tool call)."""
+    """Why: `submitted`, `turns`, `wall`, `context`, `truncated` (its batch's wait was over), `environment_error`,
+    `environment_hung`, `environment_invalid`, `attempts_exhausted`, `voided`, `stopped` (the agent made no tool call)."""
     detail: str = ""
     """For people: the error's text, bounded and redacted."""
     evaluation: Evaluation | None = None

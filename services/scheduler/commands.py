@@ -17,6 +17,7 @@ COMMANDS: dict[int, Command] = {
     pb.COMMAND_RESUME: "resume",
     pb.COMMAND_VOID: "void",
     pb.COMMAND_RELEASE: "release",
+    pb.COMMAND_TRUNCATE: "truncate",
 }
 _S = ExecutionState
 
@@ -33,7 +34,7 @@ class Meant:
 def checked(request: pb.CommandExecutionsRequest) -> Command:
     """The command's word. Raises InvalidInput for a request that is wrong as a whole."""
     if request.command not in COMMANDS:
-        raise InvalidInput("command is suspend, resume, void or release")
+        raise InvalidInput("command is suspend, resume, truncate, void or release")
     if not 1 <= len(request.ids) <= IDS_MAX:
         raise InvalidInput(f"ids names 1 to {IDS_MAX} executions or groups, not {len(request.ids)}")
     if len(request.by) > TEXT_CHARS_MAX or len(request.reason) > TEXT_CHARS_MAX:
@@ -85,6 +86,10 @@ def _problem(execution: Execution, word: Command) -> str:
     """Why not; the newest command is what stands, whether it was carried out already or not."""
     if execution.command == "void":
         return "is being voided; nothing else can be asked of it"
+    if execution.command == "truncate" and word != "void":
+        return "is being truncated; it can only be voided"
+    if word == "truncate" and execution.state is _S.QUEUED:
+        return "is queued: it has done nothing that could be scored; it can be voided"
     if word == "suspend" and execution.command == "suspend":
         return "is suspended already; it can be resumed, voided or released"
     if word == "resume" and execution.command != "suspend":

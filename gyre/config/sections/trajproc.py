@@ -13,7 +13,13 @@ class TrajprocConfig(Section):
     turns_per_step: Positive = 320
     """A batch is complete when its executions have made this many model calls (C5); plan it as B·N·turns of one execution."""
     wait_s: Seconds = 3600.0
-    """How long a batch waits for more groups once it has begun; then it closes with what is there (cause `wait`)."""
+    """How long a batch waits for more groups once it has begun; then `missing` says what becomes of what has not arrived."""
+    missing: Literal["later", "wait", "truncate", "drop"] = "later"
+    """Policy for executions that have not arrived when the wait is over (C5). later: the batch closes without them (cause `wait`), they go into a
+    later one. wait: it stays open, with an alarm each `wait_s`. truncate: they are told to finish and are scored on what they left behind, inside
+    `truncated_share_max`. drop: they are voided and dropped, reason `wait`. Both favour short executions, which `later` and `wait` do not."""
+    missing_grace_s: Seconds = 120.0
+    """truncate, drop: how long a batch waits for those it told to end; what has not ended by then goes into a later one."""
     paths_max: Positive = 5
     """J_max: candidate paths trained of one execution (B5)."""
     advantage: Literal["group", "group_std", "group_median", "leave_one_out", "max_rl", "optimal", "reward", "zero"] = (

@@ -159,6 +159,13 @@ def _extended(fact: r.BatchExtended) -> Iterable[Row]:
         yield "micro", {"micro_id": micro, "step": fact.step, "group_id": fact.group_id}
 
 
+def _overdue(fact: r.BatchOverdue) -> Iterable[Row]:
+    yield "overdue", {
+        **_fields(fact, "step", "ordinal", "policy", "turns", "turns_target", "waited_s", "at_s"),
+        "executions": len(fact.execution_ids), "execution_ids_json": to_json(fact.execution_ids),
+    }  # fmt: skip
+
+
 def _closed(fact: r.BatchClosed) -> Iterable[Row]:
     yield "batches", {
         **_fields(fact, "step", "cause", "turns", "turns_target", "divisor", "truncated_share", "no_gradient",
@@ -236,6 +243,7 @@ _RULES: dict[type, Callable[[Any], Iterable[Row]]] = {
     r.SampleDropped: _dropped,
     r.StepOpened: _opened,
     r.BatchExtended: _extended,
+    r.BatchOverdue: _overdue,
     r.BatchClosed: _closed,
     r.StepJoined: _whole("joins"),
     r.StepUpdated: _updated,

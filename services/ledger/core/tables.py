@@ -207,6 +207,16 @@ BATCH_SAMPLES = _table("batch_samples", "BatchClosed: executions in the divisor"
 position int
 """)  # fmt: skip
 
+OVERDUE = _table("overdue", "BatchOverdue: what had not arrived when a batch's wait was over (C5)", "step int, ordinal int", """
+policy text # trajproc.missing: later, wait, truncate, drop
+executions int # that had not arrived
+execution_ids_json text
+turns int # that had
+turns_target int
+waited_s real # since the batch took its first group
+at_s real
+""")  # fmt: skip
+
 BATCHES = _table("batches", "BatchClosed: the batch completion rule and what it did", "step int", """
 cause text # turns, wait, exhausted (C5)
 turns int

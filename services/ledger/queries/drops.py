@@ -5,8 +5,10 @@
     reasons  [{reason, meaning, samples, turns, tokens, occupancy_s, age_steps_mean, age_steps_max, waited_s_mean}]
     total    {samples, turns, tokens, occupancy_s}
     length   {dropped_turns_mean, kept_turns_mean, ratio}       kept: trained samples
+    missing    {by_policy: [{policy, batches, executions, waited_s_mean}], truncated, dropped}
+               what had not arrived when a batch's wait was over (C5); executions ended by `truncate`, dropped for the wait
     set_aside  {calls, tokens, reasons: [{reason, meaning, calls, executions, tokens}], examples: [{reason, call_id, detail}]}
-    line     the settings that draw the line: age_steps_max, wait_s, truncated_share_max, failed_share_max,
+    line     the settings that draw the line: age_steps_max, wait_s, missing, truncated_share_max, failed_share_max,
              failed_share_by_type
 """
 
@@ -30,6 +32,15 @@ KEPT_TURNS = """
 SELECT avg(s.turns) AS mean FROM samples s JOIN step_samples t ON t.run = s.run AND t.sample_id = s.sample_id
 WHERE s.run = :run
 """
+
+MISSING = """
+SELECT policy, count(DISTINCT step) AS batches, sum(executions) AS executions, avg(waited_s) AS waited_s_mean
+FROM overdue WHERE run = :run GROUP BY policy ORDER BY policy
+"""
+
+TRUNCATED = "SELECT count(*) AS count FROM attempts WHERE run = :run AND ending = 'timed_out' AND reason = 'truncated'"
+
+LATE = "SELECT count(*) AS count FROM drops WHERE run = :run AND reason = 'wait'"
 
 SET_ASIDE = """
 SELECT reason, count(*) AS calls, count(DISTINCT execution_id) AS executions, sum(tokens) AS tokens
@@ -57,9 +68,13 @@ def drops(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]
             "kept_turns_mean": None if kept is None else float(kept),
             "ratio": float(dropped) / float(kept) if dropped is not None and kept else None,
         },
+        "missing": {
+            "by_policy": rows(connection, MISSING, run=run), "truncated": one(connection, TRUNCATED, run=run)["count"],
+            "dropped": one(connection, LATE, run=run)["count"],
+        },
         "set_aside": _set_aside(connection, run),
         "line": {
-            "age_steps_max": line.age_steps_max, "wait_s": line.wait_s, "truncated_share_max": line.truncated_share_max,
+            "age_steps_max": line.age_steps_max, "wait_s": line.wait_s, "missing": line.missing, "truncated_share_max": line.truncated_share_max,
             "failed_share_max": line.failed_share_max, "failed_share_by_type": dict(line.failed_share_by_type),
         },
     }  # fmt: skip

@@ -9,6 +9,7 @@
 | does a burst open, how much is sent for it, does the core stay | boundary.py |
 | which groups go now | dispatch.py, in the order of queue.py, by what estimate.py has learned |
 | which cell changes its role | roles/, one file a mode |
+| what those are told that a batch waited for in vain | late.py |
 | what an operator must see | alarms.py |
 
 No clock, bus or randomness inside: a simulator drives the same two functions with a virtual clock.

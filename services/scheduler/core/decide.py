@@ -3,7 +3,7 @@
 import msgspec
 
 from gyre.records import RoleChanged
-from services.scheduler.core import alarms, boundary, dispatch, roles
+from services.scheduler.core import alarms, boundary, dispatch, late, roles
 from services.scheduler.core.fleet import initial_role
 from services.scheduler.core.state import State
 
@@ -19,6 +19,7 @@ def decide(state: State, now_s: float) -> list[msgspec.Struct]:
     decisions: list[msgspec.Struct] = [
         _request(state, name, initial_role(state.cells[name].kind), now_s) for name in state.fleet.unasked
     ]
+    decisions += late.commands(state, now_s)
     groups = dispatch.select(state)
     # Cells go back before groups are sent to them; none is released while groups are about to raise the waterlevel.
     decisions += [

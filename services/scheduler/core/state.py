@@ -100,6 +100,8 @@ class State(msgspec.Struct):
     """Kind → when it was last raised."""
 
     def __post_init__(self) -> None:
+    late: dict[str, str] = {}
+    """Unfinished executions that a batch waited for in vain → what they are to be told: `truncate` or `void` (C5)."""
         if not self.fleet.cells:
             self.fleet = Fleet.of(self.settings)
         self.groups_per_step = self.groups_per_step or float(self.settings.groups_per_step)

@@ -2,7 +2,7 @@
 
 from gyre.config import TrajprocConfig
 from gyre.errors import InvariantBroken
-from gyre.records import AlarmRaised, BatchClosed
+from gyre.records import AlarmRaised, BatchClosed, BatchOverdue
 from services.trajproc.core.batch import check_promises
 
 SERVICE = "trajproc"
@@ -29,7 +29,14 @@ def of_batch(fact: BatchClosed, no_gradient_streak: int, config: TrajprocConfig)
     return found
 
 
-def _alarm(kind: str, fact: BatchClosed, message: str, values: dict[str, float]) -> AlarmRaised:
+def of_wait(fact: BatchOverdue) -> AlarmRaised:
+    """A batch stays open longer than its wait."""
+    message = f"{len(fact.execution_ids)} executions have not arrived after {fact.waited_s:.0f} s: {', '.join(fact.execution_ids[:5])}"
+    values = {"executions": float(len(fact.execution_ids)), "waited_s": fact.waited_s}
+    return _alarm("batch_overdue", fact, message, values)
+
+
+def _alarm(kind: str, fact: BatchClosed | BatchOverdue, message: str, values: dict[str, float]) -> AlarmRaised:
     return AlarmRaised(
         kind=kind, message=f"step {fact.step}: {message}", service=SERVICE, at_s=fact.at_s,
         values={"step": float(fact.step), **values},

@@ -36,7 +36,7 @@ def judge(group: Group, config: TrajprocConfig) -> list[Verdict]:
     for name in group.execution_ids:
         member = group.members[name]
         assert member.ended is not None
-        verdict = Verdict(sample_of(member.ended), member.ended, why_no_reward(member.ended))
+        verdict = Verdict(sample_of(member.ended), member.ended, why_out(member))
         if not verdict.drop:
             verdict.reward, verdict.rewards = composite(member.ended.evaluation, config.milestone_share)
             verdict.success = is_success(member.ended.evaluation)
@@ -44,6 +44,12 @@ def judge(group: Group, config: TrajprocConfig) -> list[Verdict]:
                 verdict.drop = "no_targets"
         verdicts.append(verdict)
     return verdicts
+
+
+def why_out(member: Member) -> str:
+    """The drop reason of a member without a reward; empty where there is one. What was voided because it was late left for the wait (C5)."""
+    reason = why_no_reward(member.ended)
+    return "wait" if reason == "voided" and member.is_late else reason
 
 
 def has_targets(member: Member) -> bool:

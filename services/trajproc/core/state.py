@@ -7,7 +7,7 @@ its name, which tells a late repeat from news.
 from dataclasses import dataclass, field
 
 from gyre import ids
-from gyre.records import CallRecorded, CallSetAside, ExecutionEnded, Row, SampleReady
+from gyre.records import BatchOverdue, CallRecorded, CallSetAside, ExecutionEnded, Row, SampleReady
 from services.trajproc.core.credit import NO_CREDIT, Credit
 from services.trajproc.core.reward import why_no_reward
 
@@ -22,6 +22,8 @@ class Member:
     ended: ExecutionEnded | None = None
     stale: set[int] = field(default_factory=set)
     """Older attempts whose ending was seen."""
+    is_late: bool = False
+    """It had not arrived when its batch's wait was over, and was told to end."""
 
     def see(self, attempt: int) -> bool:
         """Whether words of `attempt` count. A newer one fences what came before, unless the execution has ended."""
@@ -105,8 +107,13 @@ class Group:
         return self.members[execution_id]
 
     @property
+    def dispatched_members(self) -> list[Member]:
+        """In order; none before it is dispatched."""
+        return [self.member(name) for name in self.execution_ids]
+
+    @property
     def is_complete(self) -> bool:
-        return self.is_dispatched and all(self.member(name).is_complete for name in self.execution_ids)
+        return self.is_dispatched and all(member.is_complete for member in self.dispatched_members)
 
     @property
     def trainable(self) -> list[Verdict]:
@@ -159,6 +166,8 @@ class Batch:
     """Groups taken whose micro-steps are sent when the batch closes."""
     begun_at_s: float | None = None
     """When the first group was taken."""
+    overdue: BatchOverdue | None = None
+    """Newest word on what had not arrived when the wait was over."""
     closing: str = ""
     """Cause, once it is decided that nothing more is taken."""
 

@@ -64,6 +64,8 @@ def history() -> list[r.Fact]:
                      order="longest_first", at_s=30.5),
         r.CellReported(cell="cell-1", capacity=0, at_s=32.5, reason="does not answer"),
         r.CellReported(cell="cell-1", capacity=64, at_s=33.0),
+        r.BatchOverdue(step=1, ordinal=1, policy="truncate", execution_ids=["g000001-e1", "g000004-e0"], turns=2, turns_target=4,
+                       waited_s=60.0, at_s=17.0),
         *[
             r.CallSetAside(call_id=f"g000001-e1-a2-c{number}", execution_id="g000001-e1", group_id="g000001", attempt=2,
                            reason=reason, detail=f"found in call {number}", tokens=3, at_s=34.0 + number)

@@ -81,6 +81,14 @@ def test_drops_say_what_was_lost_and_the_line(whole):
     assert found["line"]["age_steps_max"] == 8
 
 
+def test_what_had_not_arrived_is_counted_by_policy(whole):
+    """C5: one batch waited 60 s for two executions and told them to finish; none of this history's endings is a truncation."""
+    with whole.read() as connection:
+        found = drops(connection, RUN, config())["missing"]
+    assert found["by_policy"] == [{"policy": "truncate", "batches": 1, "executions": 2, "waited_s_mean": 60.0}]
+    assert (found["truncated"], found["dropped"]) == (0, 0)
+
+
 def test_records_that_were_set_aside_are_shown_with_reason_and_example(whole):
     """B1: two calls of one execution, three output tokens each; the page of their sample marks them."""
     with whole.read() as connection:

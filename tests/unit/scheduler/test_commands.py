@@ -75,3 +75,16 @@ def test_unknown_and_undispatched_names_are_told_apart(state):
 def test_a_request_that_is_wrong_as_a_whole_is_refused(request_):
     with pytest.raises(InvalidInput):
         commands.checked(request_)
+
+
+def test_what_is_truncated_can_only_be_voided_and_what_is_queued_cannot_be_truncated(state):
+    """C5: a queued execution has left nothing to be scored."""
+    with pytest.raises(Conflict, match="queued: it has done nothing that could be scored"):
+        told(state, "truncate")
+    apply(state, facts.leased(NAME))
+    apply(state, facts.running(NAME))
+    told(state, "truncate")
+    for word in ("truncate", "suspend", "resume", "release"):
+        with pytest.raises(Conflict, match="being truncated; it can only be voided"):
+            told(state, word)
+    told(state, "void")

@@ -11,7 +11,7 @@ from services.trajproc.core.alarms import SERVICE
 from services.trajproc.core.batch import check_promises
 from tests.unit.trajproc.builders import Live, config, dispatched, ended, execution, opened, started, submitted
 
-OURS = (r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchClosed, r.AlarmRaised)
+OURS = (r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchOverdue, r.BatchClosed, r.AlarmRaised)
 
 
 STEPS_MAX = 8

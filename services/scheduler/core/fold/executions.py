@@ -27,11 +27,12 @@ def _started(state: State, fact: r.ExecutionStarted) -> None:
 
 
 def _commanded(state: State, fact: r.ExecutionCommanded) -> None:
-    """Only numbered here; the gateway carries it out, and what it did is told by facts of their own."""
+    """Only numbered here; the gateway carries it out, and what it did is told by facts of their own. A person's command goes before a policy's."""
     group = state.groups.get(fact.group_id)
     execution = group.executions.get(fact.execution_id) if group else None
     if execution is not None and fact.ordinal > execution.commanded:
         execution.commanded, execution.command = fact.ordinal, fact.command
+        state.late.pop(fact.execution_id, None)
 
 
 def _suspended(state: State, fact: r.ExecutionSuspended) -> None:
@@ -61,17 +62,24 @@ def _ended(state: State, fact: r.ExecutionEnded) -> None:
     if not move(state, group, execution, _S(fact.ending)):
         return
     execution.attempt = fact.attempt
+    state.late.pop(fact.execution_id, None)
     state.history.to(fact.at_s, state.waterlevel, state.capacity)
     if fact.ending in ("completed", "timed_out") and fact.occupancy_s > 0:
-        estimate = state.estimates.get(fact.task_type)
-        if estimate is None:
-            estimate = state.estimates[fact.task_type] = Estimate()
-        estimate.learn(fact.occupancy_s)
+        if fact.reason != "truncated":  # a length that a batch chose says nothing of the task
+            _learn(state, fact)
         state.pace.lasted(fact.occupancy_s)
         _remember(state, execution, fact)
     if group.is_trained and group.num_active == 0:
         state.history.remember(_ended_group(group, fact.task_type))
     close_if_over(state, group)
+
+
+def _learn(state: State, fact: r.ExecutionEnded) -> None:
+    """How long executions of its type last."""
+    estimate = state.estimates.get(fact.task_type)
+    if estimate is None:
+        estimate = state.estimates[fact.task_type] = Estimate()
+    estimate.learn(fact.occupancy_s)
 
 
 def _remember(state: State, execution: Execution, fact: r.ExecutionEnded) -> None:

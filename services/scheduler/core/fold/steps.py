@@ -2,6 +2,7 @@
 
 from gyre import records as r
 from gyre.records.lifecycle import FINAL, ExecutionState
+from services.scheduler.core import late
 from services.scheduler.core.boundary import groups_wanted
 from services.scheduler.core.fold.moves import close_if_over, move, of_samples
 from services.scheduler.core.state import State
@@ -46,6 +47,7 @@ def _step_updated(state: State, fact: r.StepUpdated) -> None:
 
 HANDLERS = {
     r.BatchExtended: _batch_extended,
+    r.BatchOverdue: late.remember,
     r.BatchClosed: _batch_closed,
     r.StepUpdated: _step_updated,
 }

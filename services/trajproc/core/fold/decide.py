@@ -1,6 +1,7 @@
 """Decisions: which group the open batch takes next, what is too old, when the batch is complete (C5, C8)."""
 
 from services.trajproc.core import batch as batches
+from services.trajproc.core.fold import missing
 from services.trajproc.core.fold.pool import Pool
 from services.trajproc.core.state import Batch, Group
 
@@ -21,26 +22,37 @@ def decide(pool: Pool, at_s: float) -> None:
             take(pool, batch, group, at_s)
         else:
             break
+    is_over = missing.have_all_ended(pool, batch)
     is_last_chance = any(batch.step - group.policy_version == cap for group in pool.unfinished)
     if batch.turns >= pool.config.turns_per_step:
         if not is_last_chance:
             close(pool, batch, "turns")
+    elif is_over:
+        close(pool, batch, "wait")
     elif pool.is_running and pool.has_work and not pool.queued and not pool.unfinished:
         close(pool, batch, "exhausted")
 
 
 def tick(pool: Pool, now_s: float) -> None:
     """What follows from time alone: the wait policy (C5)."""
-    batch, config = pool.batch, pool.config
+    batch = pool.batch
     if batch is None or batch.closing:
         return
     is_idle = pool.is_running and pool.has_work and not pool.unfinished and not pool.ready
-    if batch.begun_at_s is not None and now_s - batch.begun_at_s >= config.wait_s:
-        close(pool, batch, "turns" if batch.turns >= config.turns_per_step else "wait")
-    elif is_idle and now_s - max(batch.opened_at_s, pool.moved_at_s) >= config.wait_s:
+    if missing.is_over(pool, batch, now_s):
+        if (fact := missing.overdue(pool, batch, now_s)) is not None:
+            pool.want("overdue", f"{fact.step}.{fact.ordinal}", fact)
+        elif pool.config.missing != "wait" or not pool.unfinished:
+            give_up(pool, batch)
+    elif is_idle and now_s - max(batch.opened_at_s, pool.moved_at_s) >= pool.config.wait_s:
         close(pool, batch, "wait")
     elif is_idle and pool.boundary_version >= pool.burst[1] and now_s - pool.moved_at_s >= STARVED_S:
         close(pool, batch, "exhausted")
+
+
+def give_up(pool: Pool, batch: Batch) -> None:
+    """Close without what has not arrived; with its turns it is complete all the same."""
+    close(pool, batch, "turns" if batch.turns >= pool.config.turns_per_step else "wait")
 
 
 def take(pool: Pool, batch: Batch, group: Group, at_s: float) -> None:

@@ -52,6 +52,7 @@ def _fence(pool: Pool, group: Group, attempt_base: int) -> bool:
             member.ended = None
             if sample_of(ending) not in gone:
                 pool.want("duplicate", sample_of(ending), ending)
+        member.is_late = False
         member.see(max(member.attempt, attempt_base + 1))
     return True
 

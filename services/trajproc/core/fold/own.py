@@ -2,7 +2,7 @@
 
 from gyre import records as r
 from services.trajproc.core import alarms
-from services.trajproc.core.fold.decide import reopen, take
+from services.trajproc.core.fold.decide import give_up, reopen, take
 from services.trajproc.core.fold.pool import Pool
 
 
@@ -52,6 +52,30 @@ def extended(pool: Pool, fact: r.BatchExtended) -> None:
     pool.forget(fact.group_id)
 
 
+def overdue(pool: Pool, fact: r.BatchOverdue) -> None:
+    """What becomes of those that have not arrived follows from the fact, by the policy it names."""
+    pool.said("overdue", f"{fact.step}.{fact.ordinal}")
+    batch = pool.batch
+    if (
+        batch is None
+        or batch.step != fact.step
+        or (batch.overdue is not None and batch.overdue.ordinal >= fact.ordinal)
+    ):
+        return
+    batch.overdue = fact
+    pool.overdue[fact.policy] += len(fact.execution_ids)
+    if fact.policy == "later":
+        give_up(pool, batch)
+    elif fact.policy == "wait":
+        alarm = alarms.of_wait(fact)
+        pool.want("alarm", alarms.key(alarm), alarm)
+    else:
+        for execution in fact.execution_ids:
+            group = pool.groups.get(execution.rpartition("-e")[0])
+            if group is not None:
+                group.member(execution).is_late = True
+
+
 def closed(pool: Pool, fact: r.BatchClosed) -> None:
     batch = pool.batch
     if fact.step <= pool.closed_step:
@@ -78,6 +102,7 @@ HANDLERS = {
     r.SampleReady: ready,
     r.SampleDropped: dropped,
     r.BatchExtended: extended,
+    r.BatchOverdue: overdue,
     r.BatchClosed: closed,
     r.AlarmRaised: alarmed,
 }

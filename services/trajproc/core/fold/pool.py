@@ -43,6 +43,8 @@ class Pool:
         self.intents: dict[Intent, Any] = {}
         self.dropped: Counter[str] = Counter()
         self.set_aside: Counter[str] = Counter()
+        self.overdue: Counter[str] = Counter()
+        """Executions that had not arrived when their batch's wait was over, by policy."""
         self.published = {0}
         """Policy versions whose weights were published; the run begins with 0."""
         self.no_gradient_batches = 0

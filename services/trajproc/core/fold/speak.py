@@ -41,7 +41,8 @@ def duplicate(_pool: Pool, ended: Any, now_s: float) -> Iterator[Any]:
     yield build.dropped(ended, sample_of(ended), "duplicate", now_s, detail="an older attempt")
 
 
-def alarm(_pool: Pool, fact: Any, _now_s: float) -> Iterator[Any]:
+def as_it_is(_pool: Pool, fact: Any, _now_s: float) -> Iterator[Any]:
+    """A fact that was made when it was decided: an alarm, a word on what is missing."""
     yield fact
 
 
@@ -52,5 +53,6 @@ SPEAKERS: dict[str, Callable[[Pool, Any, float], Iterator[Any]]] = {
     "age": age,
     "close": close,
     "duplicate": duplicate,
-    "alarm": alarm,
+    "alarm": as_it_is,
+    "overdue": as_it_is,
 }
