@@ -7,6 +7,7 @@ Success is a fact about the tree, whether the agent submitted or ran out of time
 as it was. Run `python -m examples.repair.environment` to attach this environment to a rollout service.
 """
 
+import argparse
 import hashlib
 import platform
 import sys
@@ -22,19 +23,25 @@ from gyre.env import Environment, Evidence, Score, StepResult, Task, ToolCall
 
 NAME = "repair"
 SYSTEM = "Repair the package."
+SEEN = "(seen)"
+"""What is left of a tool result in a compacted context."""
 REQUEST = "The tests fail. Find the fault, mend it, submit."
 
 _EVIDENCE_SOURCES = ("functions.py", "packages.py", "workspace.py", "sandbox.py", "forkserver.py", "environment.py")
 
 
 class RepairEnvironment(Environment):
-    """One attempt. A shared `sandbox` saves starting a fork server for each; without one it brings its own."""
+    """One attempt. A shared `sandbox` saves starting a fork server for each; without one it brings its own.
+
+    `results_kept`: the model sees that many newest tool results in full, older ones as a note; 0: all in full.
+    """
 
     name = NAME
     milestones = {"fault_file_opened": 0.05, "tests_import": 0.05, "some_tests_pass": 0.05, "all_tests_pass": 0.05}
 
-    def __init__(self, task: Task, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, task: Task, sandbox: Sandbox | None = None, results_kept: int = 0) -> None:
         super().__init__(task)
+        self._results_kept = results_kept
         self._package = make_package(task.seed)
         self._sandbox = sandbox or Sandbox()
         self._sandbox_is_own = sandbox is None
@@ -53,6 +60,12 @@ class RepairEnvironment(Environment):
     def step(self, call: ToolCall) -> StepResult:
         reply = self._workspace.call(call.name, call.arguments)
         return StepResult(content=reply.text, done=call.name == "submit" and not reply.refused, error=reply.refused)
+
+    def compact(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        results = [message for message in messages if message["role"] == "tool"]
+        for message in results[: -self._results_kept] if self._results_kept else []:
+            message["content"] = SEEN
+        return messages
 
     def score(self) -> Score:
         if self._workspace is None or self._at_start is None:
@@ -135,9 +148,12 @@ def tasks(split: str, count: int, seed: int) -> Iterator[Task]:
 def main() -> None:
     from gyre.env import serve
 
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--results-kept", type=int, default=0, help="tool results shown in full; 0: all")
+    results_kept = max(0, parser.parse_known_args()[0].results_kept)
     sandbox = Sandbox()
     try:
-        serve(lambda task: RepairEnvironment(task, sandbox), name=NAME)
+        serve(lambda task: RepairEnvironment(task, sandbox, results_kept), name=NAME)
     finally:
         sandbox.close()
 

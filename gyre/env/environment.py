@@ -104,6 +104,14 @@ class Environment(ABC):
         """
         return set()
 
+    def compact(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The history as the model shall see it from its next call on; optional, asked before each call but the first where it is written.
+
+        For what a harness does when contexts grow: older observations shortened or left out. The next call then hangs from the place where the two
+        histories part, and the execution is a tree of contexts. `messages` may be changed in place.
+        """
+        return messages
+
     def evidence(self) -> Evidence:
         """What this world was made of; called once after `reset`."""
         return Evidence(image_digest="", tool_versions={})

@@ -152,15 +152,9 @@ class Episode:
             messages = await self._call(self._environment.reset)
             tools = await self._call(self._environment.tools)
             evidence = await self._call(self._environment.evidence)
-        if (
-            not isinstance(messages, list)
-            or not messages
-            or not all(isinstance(m, dict) and "role" in m for m in messages)
-        ):
-            raise InvalidInput("reset() must return a list of messages in OpenAI's chat format")
+        _check_messages("reset()", messages)
         if not isinstance(evidence, Evidence):
             raise InvalidInput(f"evidence() must return gyre.env.Evidence, not {type(evidence).__name__}")
-        check_sendable("reset()'s messages", messages)
         check_sendable("tools()", tools)
         check_made_of(evidence.image_digest, evidence.tool_versions, evidence.dependency_snapshot)
         check_milestones(self._environment.milestones)
@@ -179,6 +173,7 @@ class Episode:
         turns = 0
         try:
             while turns < self._limits.turns_max:
+                messages = await self._compacted(messages) if turns else messages
                 reply = await self._model.complete(messages, self._tools, self._wall)
                 calls = reply.get("tool_calls") or []
                 if not calls:
@@ -204,6 +199,19 @@ class Episode:
             return _Over("timed_out", "wall", str(error))
         except Refused as error:  # the gateway's word, not the environment's fault, but nothing to train on either
             return _Over("failed", "environment_error", str(error))
+
+    async def _compacted(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Raises InvalidInput for what is no history."""
+        if type(self._environment).compact is Environment.compact:
+            return messages
+        try:
+            kept = await self._call(self._environment.compact, messages)
+        except Hung as error:
+            raise _Over("timed_out", "wall", str(error)) from error
+        except Exception:
+            raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
+        _check_messages("compact()", kept)
+        return kept
 
     async def _act_all(self, calls: list[dict[str, Any]], messages: list[dict[str, Any]]) -> _Over | None:
         """One turn's tool calls, their observations added to the messages; how the execution ended, if one of them completed it."""
@@ -281,6 +289,13 @@ class Episode:
             log.warning("%s: close() failed: %s", self._task.task_id, error)
         finally:
             self._worker.close()
+
+
+def _check_messages(what: str, messages: Any) -> None:
+    """Raises InvalidInput for what is no history in OpenAI's chat format."""
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) and "role" in m for m in messages):
+        raise InvalidInput(f"{what} must return a list of messages in OpenAI's chat format")
+    check_sendable(f"{what}'s messages", messages)
 
 
 def _checked(score: Any, weights: dict[str, float], turns: dict[str, int], tries: int) -> Evaluated:

@@ -85,6 +85,14 @@ def test_milestones_are_verified_as_they_are_reached(attempt):
     assert environment.verified() == {"fault_file_opened", "some_tests_pass", "all_tests_pass"}
 
 
+def test_a_compacted_context_keeps_the_newest_results(sandbox):
+    """B3: of three results the oldest becomes a note when two are kept; with 0 nothing is left out."""
+    for kept, expected in ((2, ["(seen)", "b", "c"]), (0, ["a", "b", "c"]), (9, ["a", "b", "c"])):
+        environment = RepairEnvironment(task_of("operator"), sandbox, results_kept=kept)
+        messages = [{"role": "user", "content": "x"}, *({"role": "tool", "content": text} for text in "abc")]
+        assert [message["content"] for message in environment.compact(messages)] == ["x", *expected]
+
+
 def test_submitting_ends_the_task_and_success_is_not_taken_from_it(attempt):
     """D5: verified from the tree, never from what the agent says."""
     environment, _ = attempt()
