@@ -36,9 +36,11 @@ def make_row(rng: np.random.Generator, index: int) -> Row:
     length = int(rng.integers(500, 700))
     targets = (np.arange(length) > 0) & (rng.random(length) < 1 / 3)
     return Row(
-        sample_id=f"x{index}", path=0, tokens=pack(rng.integers(0, VOCABULARY, length), "int32"),
-        targets=pack(targets, "uint8"), logprobs=pack(targets * -6.9, "float32"), versions=pack(targets - 1, "int32"),
-        advantages=pack(targets * 1.0, "float32"), weights=pack(targets / targets.sum(), "float32"),
+        sample_id=f"x{index}", part=0, tokens=pack(rng.integers(0, VOCABULARY, length), "int32"),
+        run_lengths=pack([length], "int32"), run_parents=pack([-1], "int32"),
+        sequences=pack(np.where(targets, np.arange(length) // 64, -1), "int32"), logprobs=pack(targets * -6.9, "float32"),
+        versions=pack(targets - 1, "int32"), advantages=pack(targets * 1.0, "float32"),
+        temperatures=pack(np.ones(length), "float32"),
     )  # fmt: skip
 
 

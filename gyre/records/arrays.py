@@ -18,32 +18,46 @@ def array(data: bytes, dtype: str) -> npt.NDArray:
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One training row: a chosen path of one sample, as the model saw it.
+    """A packed training row: part of one sample's chosen subtree, every token once, depth-first (B8).
 
-    All arrays have length T and are aligned to the token they speak of: `targets[t]`, `logprobs[t]`, `versions[t]`,
-    `advantages[t]` and `weights[t]` concern predicting `tokens[t]` from `tokens[:t]`; index 0 is never a target.
+    Arrays of T are aligned to the token they speak of. A run continues the end of another (its parent), which stands before it; what hangs from
+    a run follows it at once. So a token's context is its run up to it, before that its parent's run, and so on up; its position is the length
+    of that. A token that another row trains may stand here as context (sequence −1). The first token of a tree is never a target.
     """
 
     sample_id: str
-    path: int
-    """Which of the sample's chosen paths."""
+    part: int
+    """Which of the sample's rows; more than one only where the subtree is over the budget."""
     tokens: bytes
     """int32[T]"""
-    targets: bytes
-    """uint8[T], 1 where this row trains the token (each target in one row only, B6)."""
+    run_lengths: bytes
+    """int32[R], their sum is T."""
+    run_parents: bytes
+    """int32[R], index of the run whose end it continues; −1: it begins at the root."""
+    sequences: bytes
+    """int32[T], which call's target the token is in this row (index within the sample); −1: not a target. A call's targets stand in one row, all of
+    them."""
     logprobs: bytes
     """float32[T], behaviour log-probability; 0 where not sampled by the policy."""
     versions: bytes
     """int32[T], policy version that sampled the token; −1 where not sampled."""
     advantages: bytes
     """float32[T]; 0 where not a target."""
-    weights: bytes
-    """float32[T], 1/|U_e| on targets (B7); the batch divisor is applied at the update."""
+    temperatures: bytes
+    """float32[T], temperature a target was drawn at: the trainer's log-probability is taken at the same; 1 where not a target."""
     traceparent: str = ""
-    temperature: float = 1.0
-    """Temperature the targets were drawn at; the trainer's log-probabilities are taken at the same."""
 
     @property
     def length(self) -> int:
         """T."""
-        return len(self.targets)
+        return len(self.tokens) // 4
+
+    @property
+    def runs(self) -> int:
+        """R."""
+        return len(self.run_lengths) // 4
+
+    @property
+    def targets(self) -> npt.NDArray:
+        """bool[T]"""
+        return array(self.sequences, "int32") >= 0

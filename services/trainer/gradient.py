@@ -1,6 +1,6 @@
-"""From a micro-step's rows to gradients in the policy's accumulators, and what was seen of each sample (A7, B6, B7, C8).
+"""From a micro-step's rows to gradients in the policy's accumulators, and what was seen of each sample (A7, B6, B7, B8, C8).
 
-Shape legend: B rows of one padded batch, length T; N target tokens.
+Shape legend: N target tokens of one forward; S sequences (calls) and M samples in it.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,12 @@ import torch
 from gyre.config import TrainerConfig
 from gyre.errors import InvalidInput
 from gyre.records import MicroStep, Row, array
-from services.trainer.core.plan import batches_by_length
-from services.trainer.losses import policy_loss
+from services.trainer.losses import counts, keep, policy_loss
 from services.trainer.losses.metrics import Sums, add_up
 from services.trainer.losses.targets import Targets
 from services.trainer.model import Policy
-
-PADDED_TOKENS_MAX = 8192
-"""Tokens of one forward and backward, padding included: bounds memory whatever the micro-step's size."""
+from services.trainer.packed.forest import forest_of, joined
+from services.trainer.packed.forwards import plan_forwards, samples_of
 
 
 @dataclass(frozen=True)
@@ -32,69 +30,80 @@ class SampleSeen:
 
 def check_row(row: Row, vocabulary: int) -> None:
     """Raises InvalidInput for a row whose arrays contradict each other or the model."""
-    length = row.length
-    sizes = {name: len(getattr(row, name)) // 4 for name in ("tokens", "logprobs", "versions", "advantages", "weights")}
-    if any(size != length for size in sizes.values()):
-        raise InvalidInput(f"{row.sample_id} path {row.path}: {length} targets, other lengths {sizes}")
-    tokens, targets = array(row.tokens, "int32"), array(row.targets, "uint8")
-    if length and (tokens.min() < 0 or tokens.max() >= vocabulary):
-        raise InvalidInput(f"{row.sample_id} path {row.path}: token ids outside 0 … {vocabulary - 1}")
-    if length and targets[0]:
-        raise InvalidInput(f"{row.sample_id} path {row.path}: the first token is a target, and nothing predicts it")
-    if not row.temperature > 0:
-        raise InvalidInput(f"{row.sample_id} path {row.path}: temperature {row.temperature}")
-    numbers = [array(getattr(row, name), "float32") for name in ("logprobs", "advantages", "weights")]
+    name, length = f"{row.sample_id} part {row.part}", row.length
+    sizes = {
+        at: len(getattr(row, at)) // 4 for at in ("sequences", "logprobs", "versions", "advantages", "temperatures")
+    }
+    if any(size != length for size in sizes.values()) or len(row.run_parents) != len(row.run_lengths) or not length:
+        raise InvalidInput(f"{name}: {length} tokens, other lengths {sizes}, {row.runs} runs")
+    tokens, targets = array(row.tokens, "int32"), row.targets
+    if tokens.min() < 0 or tokens.max() >= vocabulary:
+        raise InvalidInput(f"{name}: token ids outside 0 … {vocabulary - 1}")
+    try:
+        forest = forest_of([row])
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from error
+    if (forest.before_N < 0).any():
+        raise InvalidInput(f"{name}: the first token of a tree is a target, and nothing predicts it")
+    if not (array(row.temperatures, "float32")[targets] > 0).all():
+        raise InvalidInput(f"{name}: a target was drawn at a temperature of 0 or below")
+    numbers = [array(getattr(row, at), "float32") for at in ("logprobs", "advantages", "temperatures")]
     if not all(np.isfinite(values).all() for values in numbers):
-        raise InvalidInput(f"{row.sample_id} path {row.path}: log-probabilities, advantages or weights are not finite")
+        raise InvalidInput(f"{name}: log-probabilities, advantages or temperatures are not finite")
 
 
 def accumulate(policy: Policy, micro: MicroStep, config: TrainerConfig) -> dict[str, SampleSeen]:
     """Add the micro-step's gradient, undivided, to `.grad`; returns sample → what was seen of it. Raises InvalidInput.
 
-    The result does not depend on how rows were put into micro-steps or padded batches, but for floating-point noise.
+    The micro-step holds whole samples. The result does not depend on how these were cut into rows or put into micro-steps and forwards, but
+    for floating-point noise.
     """
     for row in micro.rows:
         check_row(row, policy.vocabulary)
-    rows = [row for row in micro.rows if any(row.targets)]
-    seen = {row.sample_id: SampleSeen(traceparent=row.traceparent) for row in micro.rows}
-    for batch in batches_by_length([row.length for row in rows], PADDED_TOKENS_MAX):
-        chosen = [rows[index] for index in batch]
-        loss, sums_of_rows = _loss(policy, chosen, micro.step, config)
-        loss.backward()
-        for row, sums in zip(chosen, sums_of_rows, strict=True):
-            sums |= {"tokens": float(row.length), "rows": 1.0}
-            seen[row.sample_id] = SampleSeen(add_up([seen[row.sample_id].sums, sums]), row.traceparent)
-    return seen
+    sums: dict[str, list[Sums]] = {row.sample_id: [] for row in micro.rows}
+    for row in micro.rows:
+        sums[row.sample_id].append({"tokens": float(row.length), "rows": 1.0})
+    for job in plan_forwards(samples_of(micro.rows), config.forward_tokens_max):
+        counts_M = _kept(policy, job, micro.step, config) if len(job) > 1 else None
+        for rows in job:
+            targets, names = _targets(rows, micro.step, policy.device)
+            loss, sums_of_samples = policy_loss(policy.target_logprobs(forest_of(rows)), targets, config, counts_M)
+            loss.backward()
+            for name, found in zip(names, sums_of_samples, strict=True):
+                sums[name].append(found)
+    traceparents = {row.sample_id: row.traceparent for row in micro.rows}
+    return {name: SampleSeen(add_up(found), traceparents[name]) for name, found in sums.items()}
 
 
-def _loss(policy: Policy, rows: Sequence[Row], step: int, config: TrainerConfig) -> tuple[torch.Tensor, list[Sums]]:
-    ids_BT = _padded(rows, "tokens", "int32").long()
-    mask_BT = _padded(rows, "targets", "uint8").bool()
-    ids_BT, mask_BT = ids_BT.to(policy.device), mask_BT.to(policy.device)
-    temperature_B = torch.tensor([row.temperature for row in rows], device=policy.device)
-    logp_N = policy.target_logprobs(ids_BT, mask_BT, temperature_B)
+def _kept(policy: Policy, job: Sequence[Sequence[Row]], step: int, config: TrainerConfig) -> torch.Tensor:
+    """[1] kept targets of a sample that fits in no one forward: masks and vetoes act before any denominator is taken."""
+    total_M = torch.zeros(1, device=policy.device)
+    with torch.no_grad():
+        for rows in job:
+            targets, _ = _targets(rows, step, policy.device)
+            total_M += counts(keep(policy.target_logprobs(forest_of(rows)), targets, config), targets)
+    return total_M
+
+
+def _targets(rows: Sequence[Row], step: int, device: torch.device) -> tuple[Targets, list[str]]:
+    """What is on record of the rows' targets, in the order of the forest; and the M samples' names."""
+    names = list(dict.fromkeys(row.sample_id for row in rows))
+    samples_T = np.repeat([names.index(row.sample_id) for row in rows], [row.length for row in rows])
+    calls_T = joined(rows, "sequences", "int32").astype(np.int64)
+    targets_N = np.flatnonzero(calls_T >= 0)
+    # a call's index is its sample's own; sequences are counted over all samples of the forward
+    keys_N = samples_T[targets_N] * (calls_T.max() + 1) + calls_T[targets_N]
+    first_S, sequences_N = np.unique(keys_N, return_index=True, return_inverse=True)[1:]
 
     def of_targets(name: str, dtype: str) -> torch.Tensor:
-        return _padded(rows, name, dtype).to(policy.device)[mask_BT]
+        return torch.from_numpy(joined(rows, name, dtype)[targets_N]).to(device)
 
-    # Each row is a sequence, and stands for its sample: |U_e| comes with its weights, since the sample may have more rows elsewhere.
-    rows_N = mask_BT.nonzero()[:, 0]
-    counts_B = torch.ones(len(rows), device=policy.device)
-    counts_B[rows_N] = 1.0 / of_targets("weights", "float32")
     targets = Targets(
         behaviour_N=of_targets("logprobs", "float32"),
         advantages_N=of_targets("advantages", "float32"),
-        sequences_N=rows_N,
-        ages_N=(step - of_targets("versions", "int32")).long(),
-        sample_of_S=torch.arange(len(rows), device=policy.device),
-        samples=len(rows),
+        sequences_N=torch.from_numpy(sequences_N).to(device),
+        ages_N=step - of_targets("versions", "int32").long(),
+        sample_of_S=torch.from_numpy(samples_T[targets_N][first_S]).to(device),
+        samples=len(names),
     )
-    return policy_loss(logp_N, targets, config, counts_B)
-
-
-def _padded(rows: Sequence[Row], name: str, dtype: str) -> torch.Tensor:
-    """[B, T], zeros on the right."""
-    padded = np.zeros((len(rows), max(row.length for row in rows)), dtype=array(b"", dtype).dtype)
-    for index, row in enumerate(rows):
-        padded[index, : row.length] = array(getattr(row, name), dtype)
-    return torch.from_numpy(padded)
+    return targets, names

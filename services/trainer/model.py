@@ -1,18 +1,21 @@
 """The policy as a trainer sees it: log-probabilities of target tokens, and its tensors by name.
 
-Shape legend: B rows padded on the right to length T; N target tokens of them, row after row; D hidden width; V vocabulary.
+Shape legend: T tokens of a forest; N target tokens of them; D hidden width; V vocabulary.
 """
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy.typing as npt
 import safetensors
 import safetensors.torch
 import torch
 from transformers import AutoModelForCausalLM
 
 from gyre.errors import ConfigError
+from services.trainer.packed.attention import ATTENTION_NAME, KEYWORD, Packing
+from services.trainer.packed.forest import Forest
 
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
 """A model that has one of these does more to its logits than the output layer; then its own forward makes all of them."""
@@ -44,7 +47,7 @@ class Policy:
         check_directory(directory)
         try:
             model = AutoModelForCausalLM.from_pretrained(
-                directory, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
+                directory, dtype=torch.float32, attn_implementation=ATTENTION_NAME, local_files_only=True
             )
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise ConfigError(f"model directory {directory} cannot be loaded: {error}") from error
@@ -59,22 +62,24 @@ class Policy:
         """Each once (tied ones are one), in a fixed order: the order of a flattened gradient."""
         return list(self.model.parameters())
 
-    def target_logprobs(self, ids_BT: torch.Tensor, mask_BT: torch.Tensor, temperature_B: torch.Tensor) -> torch.Tensor:
-        """[N] log-probability of each token where `mask_BT` (bool, never at index 0), at its row's temperature.
+    def target_logprobs(self, forest: Forest) -> torch.Tensor:
+        """[N] log-probability of each of the forest's targets in its own context, at its own temperature (B8).
 
-        Rows are padded on the right and attention is causal, so no target sees padding and no attention mask is needed. Logits are
-        made only where one is asked for: with a vocabulary of any size they are most of the time and memory.
+        Logits are made only where one is asked for: with a vocabulary of any size they are most of the time and memory.
         """
-        before_BT = mask_BT[:, 1:]
+        ids_1T, positions_1T = (self._tensor(x)[None] for x in (forest.tokens_T, forest.positions_T))
+        before_N, targets_N = self._tensor(forest.before_N), self._tensor(forest.targets_N)
+        told = {"position_ids": positions_1T, "use_cache": False, KEYWORD: Packing(forest, self.device)}
         if self._plain_output:
-            hidden_BTD = self.model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
-            logits_NV = self.model.get_output_embeddings()(hidden_BTD[:, :-1][before_BT])
+            hidden_TD = self.model.base_model(input_ids=ids_1T, **told).last_hidden_state[0]
+            logits_NV = self.model.get_output_embeddings()(hidden_TD[before_N])
         else:
-            logits_NV = self.model(input_ids=ids_BT, use_cache=False).logits[:, :-1][before_BT]
-        rows_N = before_BT.nonzero()[:, 0]
-        logits_NV = logits_NV.float() / temperature_B[rows_N, None]
-        chosen_N = logits_NV.gather(1, ids_BT[:, 1:][before_BT][:, None])[:, 0]
-        return chosen_N - logits_NV.logsumexp(-1)
+            logits_NV = self.model(input_ids=ids_1T, **told).logits[0, before_N]
+        logits_NV = logits_NV.float() / self._tensor(forest.temperatures_N)[:, None]
+        return logits_NV.gather(1, ids_1T[0, targets_N][:, None])[:, 0] - logits_NV.logsumexp(-1)
+
+    def _tensor(self, values: npt.NDArray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.device)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Parameters and persistent buffers by name, on the CPU; of tied ones the first name only."""

@@ -37,9 +37,9 @@ class Facts:
 
 
 async def publish(bus: Bus, blobs: BlobStore, record: Any) -> None:
-    """Durable when it returns. A micro-step whose one row is larger than the bus takes goes through the blob store."""
-    if isinstance(record, MicroStep) and len(record.rows) == 1 and len(encode(record)) > ROWS_BYTES_MAX:
+    """Durable when it returns. Rows of a micro-step that are larger than the bus takes go through the blob store."""
+    if isinstance(record, MicroStep) and len(encode(record)) > ROWS_BYTES_MAX:
         digest = blobs.put(encode_rows(record.rows))
-        log.info("%s: %d tokens in one row, sent as blob %s", record.micro_id, record.tokens, digest)
+        log.info("%s: %d tokens, sent as blob %s", record.micro_id, record.tokens, digest)
         record = msgspec.structs.replace(record, rows=[], blob=digest)
     await bus.publish(record)

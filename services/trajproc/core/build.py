@@ -4,14 +4,19 @@ from gyre.config import TrajprocConfig
 from gyre.records import ExecutionEnded, SampleDropped, SampleReady
 from services.trajproc.core.rows import make_rows, targets_of, tokens_sampled, version_range
 from services.trajproc.core.sampling import choose_paths
+from services.trajproc.core.scoring import repeated_share
 from services.trajproc.core.state import Group, Sample, Verdict
 from services.trajproc.core.tree import build_tree
+
+SEGMENTS_SHOWN_MAX = 64
+"""Segments of which the fact about a sample says the advantage; their number is said in any case."""
 
 
 def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: float) -> Sample:
     """Token work happens here and only here; the same records give the same rows."""
     ended = verdict.ended
-    tree = build_tree(group.members[ended.execution_id].calls.values())
+    calls = group.members[ended.execution_id].calls.values()
+    tree = build_tree(calls)
     paths = choose_paths(tree, verdict.sample_id, config.paths_max)
     oldest, mean, newest = version_range(tree)
     ready = SampleReady(
@@ -26,6 +31,10 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         success=verdict.success,
         truncated=ended.ending == "timed_out",
         advantage=verdict.advantage,
+        segments=len(verdict.credit.starts),
+        kappa=verdict.credit.kappa,
+        segment_starts=list(verdict.credit.starts[:SEGMENTS_SHOWN_MAX]),
+        segment_advantages=list(verdict.credit.advantages[:SEGMENTS_SHOWN_MAX]),
         turns=ended.turns,
         tokens_tree=tree.tokens_unique,
         tokens_flat=tree.tokens_flat,
@@ -38,8 +47,10 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         version_max=newest,
         at_s=now_s,
         traceparent=ended.traceparent,
+        repeated_share=repeated_share(calls),
     )
-    rows = make_rows(tree, paths, verdict.sample_id, verdict.advantage, ended.traceparent)
+    advantages_C = verdict.credit.of([call.call_index for call in tree.calls])
+    rows = make_rows(tree, paths, verdict.sample_id, advantages_C, config.row_tokens_max, ended.traceparent)
     return Sample(ready, rows)
 
 

@@ -8,7 +8,7 @@ from gyre import ids
 from gyre import records as r
 from gyre.config import TrajprocConfig
 from services.trajproc.core.build import build_sample, dropped
-from services.trajproc.core.pack import pack_rows
+from services.trajproc.core.pack import pack_samples
 from services.trajproc.core.state import Batch, Group, Sample, Verdict
 
 
@@ -29,7 +29,7 @@ def tell(group: Group, config: TrajprocConfig, now_s: float) -> Iterator[r.Sampl
     """A complete group: each member is ready, or dropped with its reason."""
     for verdict in [verdict for verdict in group.verdicts or [] if not verdict.fate]:
         if verdict.drop:
-            yield dropped(verdict.ended, verdict.sample_id, verdict.drop, now_s)
+            yield dropped(verdict.ended, verdict.sample_id, verdict.drop, now_s, detail=verdict.detail)
         else:
             yield sample_of_group(group, verdict, config, now_s).ready
 
@@ -67,12 +67,10 @@ def take(
 def micro_steps(
     group: Group, batch: Batch, config: TrajprocConfig, payload_bytes_max: int, now_s: float
 ) -> list[r.MicroStep]:
-    """The kept samples' rows, packed; the same pieces under the same names whenever they are asked for."""
+    """The kept samples, packed; the same pieces under the same names whenever they are asked for."""
     left_out = batch.taken[group.group_id].dropped
-    rows = []
-    for verdict in group.trainable:
-        if verdict.sample_id not in left_out:
-            rows += sample_of_group(group, verdict, config, now_s).rows
+    kept = [verdict for verdict in group.trainable if verdict.sample_id not in left_out]
+    samples = [rows for verdict in kept if (rows := sample_of_group(group, verdict, config, now_s).rows)]
     return [
         r.MicroStep(
             micro_id=ids.micro_id(batch.step, group.group_id, piece),
@@ -82,5 +80,5 @@ def micro_steps(
             tokens=sum(row.length for row in chosen),
             at_s=now_s,
         )
-        for piece, chosen in enumerate(pack_rows(rows, config.micro_tokens, payload_bytes_max))
+        for piece, chosen in enumerate(pack_samples(samples, config.micro_tokens, payload_bytes_max))
     ]

@@ -1,35 +1,38 @@
-"""Rows → micro-steps within a token budget, the same for the same rows."""
+"""Samples → micro-steps within a token budget, the same for the same samples (B8).
+
+A sample is never divided: its cell computes what is counted by execution, such as the target tokens that a loss keeps.
+"""
 
 from collections.abc import Sequence
 
 from gyre.records import Row
 
-ROW_BYTES_PER_TOKEN = 21
-"""int32 tokens and versions, float32 log-probabilities, advantages and weights, uint8 targets."""
+ROW_BYTES_PER_TOKEN = 24
+"""int32 tokens, sequences and versions, float32 log-probabilities, advantages and temperatures."""
+ROW_BYTES_PER_RUN = 8
 ROW_BYTES_EXTRA = 512
 """Names, trace context and framing of a row, rounded up."""
 
 
 def row_bytes(row: Row) -> int:
     """Upper bound of the row's size on the bus."""
-    return row.length * ROW_BYTES_PER_TOKEN + ROW_BYTES_EXTRA
+    return row.length * ROW_BYTES_PER_TOKEN + row.runs * ROW_BYTES_PER_RUN + ROW_BYTES_EXTRA
 
 
-def pack_rows(rows: Sequence[Row], tokens_max: int, bytes_max: int) -> list[list[Row]]:
-    """First fit, longest row first; rows of a piece keep their order. A row over a budget makes a piece of its own."""
+def pack_samples(samples: Sequence[Sequence[Row]], tokens_max: int, bytes_max: int) -> list[list[Row]]:
+    """Rows of each sample → pieces, first fit, largest sample first; samples of a piece keep their order.
+
+    A sample over a budget makes a piece of its own.
+    """
+    lengths = [sum(row.length for row in rows) for rows in samples]
+    sizes = [sum(map(row_bytes, rows)) for rows in samples]
     pieces: list[list[int]] = []
-    tokens: list[int] = []
-    sizes: list[int] = []
-    for index in sorted(range(len(rows)), key=lambda index: (-rows[index].length, index)):
-        row = rows[index]
-        for piece, indices in enumerate(pieces):
-            if tokens[piece] + row.length <= tokens_max and sizes[piece] + row_bytes(row) <= bytes_max:
-                indices.append(index)
-                tokens[piece] += row.length
-                sizes[piece] += row_bytes(row)
+    for index in sorted(range(len(samples)), key=lambda index: (-lengths[index], index)):
+        for piece in pieces:
+            fits = sum(lengths[other] for other in piece) + lengths[index] <= tokens_max
+            if fits and sum(sizes[other] for other in piece) + sizes[index] <= bytes_max:
+                piece.append(index)
                 break
         else:
             pieces.append([index])
-            tokens.append(row.length)
-            sizes.append(row_bytes(row))
-    return [[rows[index] for index in sorted(piece)] for piece in pieces]
+    return [[row for index in sorted(piece) for row in samples[index]] for piece in pieces]

@@ -1,80 +1,124 @@
-"""Chosen paths of one sample → training rows (B6, B7)."""
+"""The chosen subtree of one sample → packed training rows (B6, B7, B8).
 
-from collections.abc import Sequence
+    chosen paths ──union──▶ nodes with a target at or below them, depth-first ──chains merged──▶ runs of one row
+
+A subtree over the budget is cut by calls: in depth-first order, each row takes calls for as long as the union of their contexts fits. A call's
+targets are never divided, and all their ancestors are in the row, so gradients through the cut are exact; only the prefix is computed again.
+
+N nodes, C calls of the tree; T tokens of a row.
+"""
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from gyre.records import Row, pack
+from services.trajproc.core.roles import TRAINED_ROLES
 from services.trajproc.core.sampling import Path, trained_calls
-from services.trajproc.core.tree import NOT_SAMPLED, Tree
+from services.trajproc.core.tree import NOT_SAMPLED, ROOT, Tree
 
 
-def targets_of(tree: Tree, paths: Sequence[Path]) -> int:
+def targets_of(tree: Tree, paths: Sequence[Path], class_order: Sequence[str] = TRAINED_ROLES) -> int:
     """|U_e|: target tokens of the chosen paths, each once."""
-    trained = trained_calls(tree)
-    return sum(int(np.count_nonzero(trained[tree.nodes[node].owner])) for path in paths for node in path.fresh)
+    return int(tree.lengths[_target_nodes(tree, paths, class_order)].sum())
 
 
-def make_rows(tree: Tree, paths: Sequence[Path], sample_id: str, advantage: float, traceparent: str = "") -> list[Row]:
-    """One row a path; calls of a path that were drawn at different temperatures give one row each.
-
-    Every target stands in exactly one row with weight 1/|U_e|, so the sample's weights sum to 1 however it is split.
-    """
-    total = targets_of(tree, paths)
-    trained = trained_calls(tree)
-    temperatures = np.array([call.sampling.temperature for call in tree.calls] + [0.0], np.float64)
+def make_rows(
+    tree: Tree, paths: Sequence[Path], sample_id: str, advantages_C: npt.NDArray, tokens_max: int, traceparent: str = "",
+    class_order: Sequence[str] = TRAINED_ROLES,
+) -> list[Row]:  # fmt: skip
+    """`advantages_C`: float64, the advantage of each of tree.calls. Rows hold at most `tokens_max` tokens, or one call's whole context."""
+    targets = _target_nodes(tree, paths, class_order)
     rows = []
-    for number, path in enumerate(paths):
-        owner = _along(tree, path, "owner")
-        new = set(path.fresh)
-        fresh = np.concatenate([np.full(len(tree.nodes[node].tokens), node in new) for node in path.nodes])
-        targets = fresh & trained[owner]
-        for temperature in np.unique(temperatures[owner[targets]]):
-            mine = targets & (temperatures[owner] == temperature)
-            rows.append(_row(tree, path, number, mine, total, sample_id, advantage, float(temperature), traceparent))
+    for part, (nodes, calls) in enumerate(_parts(tree, targets, tokens_max)):
+        mine = targets[np.isin(tree.owners[targets], calls)]
+        rows.append(_row(tree, nodes, mine, advantages_C, sample_id, part, traceparent))
     return rows
 
 
+def _target_nodes(tree: Tree, paths: Sequence[Path], class_order: Sequence[str]) -> npt.NDArray:
+    """int64, chosen nodes whose tokens are targets, in depth-first order."""
+    fresh = np.array(sorted(node for path in paths for node in path.fresh), np.int64)
+    return fresh[trained_calls(tree, class_order)[tree.owners[fresh]]]
+
+
+def _parts(tree: Tree, targets: npt.NDArray, tokens_max: int) -> Iterator[tuple[npt.NDArray, list[int]]]:
+    """Nodes in depth-first order, and calls, of each row."""
+    # all targets of a call lie on one path: with the lowest of their nodes a row has them all
+    lowest_C = np.full(len(tree.calls), ROOT)
+    np.maximum.at(lowest_C, tree.owners[targets], targets)
+    calls: list[int] = []
+    nodes: set[int] = set()
+    tokens = 0
+    for call in np.argsort(lowest_C, kind="stable")[np.count_nonzero(lowest_C == ROOT) :].tolist():
+        above = _above(tree, int(lowest_C[call]), nodes)
+        if calls and tokens + int(tree.lengths[above].sum()) > tokens_max:
+            yield np.array(sorted(nodes)), calls
+            nodes, calls, tokens = set(), [], 0
+            above = _above(tree, int(lowest_C[call]), nodes)
+        nodes.update(above)
+        calls.append(call)
+        tokens += int(tree.lengths[above].sum())
+    if calls:
+        yield np.array(sorted(nodes)), calls
+
+
+def _above(tree: Tree, node: int, known: set[int]) -> list[int]:
+    """`node` and its ancestors, as far as they are not known."""
+    found = []
+    while node != ROOT and node not in known:
+        found.append(node)
+        node = int(tree.parents[node])
+    return found
+
+
 def _row(
-    tree: Tree,
-    path: Path,
-    number: int,
-    targets: npt.NDArray,
-    total: int,
-    sample_id: str,
-    advantage: float,
-    temperature: float,
-    traceparent: str,
-) -> Row:
+    tree: Tree, nodes: npt.NDArray, targets: npt.NDArray, advantages_C: npt.NDArray, sample_id: str, part: int, traceparent: str
+) -> Row:  # fmt: skip
+    lengths, is_target = tree.lengths[nodes], np.isin(nodes, targets)
+    owners = np.where(is_target, tree.owners[nodes], NOT_SAMPLED)
+    temperatures_C = np.array([call.sampling.temperature for call in tree.calls])
+    run_lengths, run_parents = _runs(tree, nodes)
+
+    def along(values: npt.NDArray, dtype: str) -> bytes:
+        return pack(np.repeat(values, lengths), dtype)
+
     return Row(
         sample_id=sample_id,
-        path=number,
-        tokens=pack(_along(tree, path, "tokens"), "int32"),
-        targets=pack(targets, "uint8"),
-        logprobs=pack(_along(tree, path, "logprobs"), "float32"),
-        versions=pack(_along(tree, path, "versions"), "int32"),
-        advantages=pack(np.where(targets, advantage, 0.0), "float32"),
-        weights=pack(np.where(targets, 1.0 / total, 0.0), "float32"),
+        part=part,
+        tokens=pack(np.concatenate([tree.tokens(node) for node in nodes]), "int32"),
+        run_lengths=pack(run_lengths, "int32"),
+        run_parents=pack(run_parents, "int32"),
+        sequences=along(owners, "int32"),
+        logprobs=pack(np.concatenate([tree.logprobs(node) for node in nodes]), "float32"),
+        versions=pack(np.concatenate([tree.versions(node) for node in nodes]), "int32"),
+        advantages=along(np.where(is_target, advantages_C[owners], 0.0), "float32"),
+        temperatures=along(np.where(is_target, temperatures_C[owners], 1.0), "float32"),
         traceparent=traceparent,
-        temperature=temperature,
     )
 
 
-def _along(tree: Tree, path: Path, name: str) -> npt.NDArray:
-    """One of a node's arrays, along the whole path."""
-    return np.concatenate([getattr(tree.nodes[node], name) for node in path.nodes])
+def _runs(tree: Tree, nodes: npt.NDArray) -> tuple[npt.NDArray, npt.NDArray]:
+    """Lengths and parents of the runs: nodes of which each is the only one that continues the one before make one run."""
+    place_N = np.full(len(tree.parents), -1)
+    place_N[nodes] = np.arange(len(nodes))
+    above = place_N[tree.parents[nodes]]
+    children = np.bincount(above[above >= 0], minlength=len(nodes))
+    begins = (above < 0) | (children[above] > 1)
+    run_of = np.cumsum(begins) - 1
+    return np.add.reduceat(tree.lengths[nodes], np.flatnonzero(begins)), np.where(above < 0, -1, run_of[above])[begins]
 
 
 def version_range(tree: Tree) -> tuple[int, float, int]:
     """Oldest, token-weighted mean and newest version of the sampled tokens (slime#2092); zeros where there are none."""
-    sampled = [node.versions[node.owner != NOT_SAMPLED] for node in tree.nodes]
-    versions = np.concatenate(sampled)
-    if not len(versions):
+    sampled = [tree.versions(int(node)) for node in np.flatnonzero(tree.owners != NOT_SAMPLED)]
+    if not sampled:
         return 0, 0.0, 0
+    versions = np.concatenate(sampled)
     return int(versions.min()), float(versions.mean()), int(versions.max())
 
 
 def tokens_sampled(tree: Tree) -> int:
     """Policy-sampled tokens of the whole tree, of every role."""
-    return sum(int(np.count_nonzero(node.owner != NOT_SAMPLED)) for node in tree.nodes)
+    return tree.tokens_sampled

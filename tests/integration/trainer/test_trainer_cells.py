@@ -73,7 +73,7 @@ async def test_a_core_and_two_satellites_give_the_weights_of_one_process(tmp_pat
         assert all(joined.mid_batch for joined in run.of(StepJoined, step=0))
         assert sorted(updated.sample_ids) == samples_of(first)
         assert sorted(updated.micro_cells) == sorted(micro.micro_id for micro in first)
-        assert updated.metrics["targets"] == sum(sum(row.targets) for micro in first for row in micro.rows)
+        assert updated.metrics["targets"] == sum(row.targets.sum() for micro in first for row in micro.rows)
 
         await run.until(lambda: run.of(StepOpened, step=1))
         for index in range(4, 8):

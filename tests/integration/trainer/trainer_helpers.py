@@ -44,16 +44,19 @@ def make_model(folder: Path, seed: int = 0) -> None:
     (folder / "tokenizer.json").write_text("{}")
 
 
-def make_row(sample: str, seed: int, length: int = 24, path: int = 0) -> Row:
+def make_row(sample: str, seed: int, length: int = 24, part: int = 0) -> Row:
+    """A row of one path: calls of up to eight tokens, about six in ten of them targets."""
     rng = np.random.default_rng(seed)
     targets = (np.arange(length) > 0) & (rng.random(length) < 0.6)
     targets[-1] = True
     return Row(
-        sample_id=sample, path=path, tokens=pack(rng.integers(0, VOCAB, length), "int32"), targets=pack(targets, "uint8"),
+        sample_id=sample, part=part, tokens=pack(rng.integers(0, VOCAB, length), "int32"),
+        run_lengths=pack([length], "int32"), run_parents=pack([-1], "int32"),
+        sequences=pack(np.where(targets, 100 * part + np.arange(length) // 8, -1), "int32"),
         logprobs=pack(np.where(targets, -np.log(VOCAB) + 0.1 * rng.standard_normal(length), 0), "float32"),
         versions=pack(np.where(targets, 0, -1), "int32"),
         advantages=pack(np.where(targets, rng.standard_normal(), 0), "float32"),
-        weights=pack(targets / targets.sum(), "float32"),
+        temperatures=pack(np.ones(length), "float32"),
     )  # fmt: skip
 
 

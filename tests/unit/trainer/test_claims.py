@@ -11,9 +11,9 @@ from services.trainer.claims import Claims
 def _row(length: int) -> Row:
     ones = np.ones(length)
     return Row(
-        sample_id="g000001-e0-a1", path=0, tokens=pack(ones, "int32"), targets=pack(ones, "uint8"),
-        logprobs=pack(-ones, "float32"), versions=pack(ones, "int32"), advantages=pack(ones, "float32"),
-        weights=pack(ones / length, "float32"),
+        sample_id="g000001-e0-a1", part=0, tokens=pack(ones, "int32"), run_lengths=pack([length], "int32"),
+        run_parents=pack([-1], "int32"), sequences=pack(ones, "int32"), logprobs=pack(-ones, "float32"),
+        versions=pack(ones, "int32"), advantages=pack(ones, "float32"), temperatures=pack(ones, "float32"),
     )  # fmt: skip
 
 

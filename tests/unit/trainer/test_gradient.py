@@ -6,15 +6,18 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
 
 from gyre.config import TrainerConfig
 from gyre.errors import ConfigError, InvalidInput, InvariantBroken
 from gyre.records import MicroStep, Row, array, pack
-from services.trainer.core.plan import batches_by_length, learning_rate
+from services.trainer.core.plan import learning_rate
 from services.trainer.gradient import accumulate, check_row
 from services.trainer.losses.metrics import add_up
 from services.trainer.model import Policy
 from services.trainer.optimizer import Optimizer, flat_gradient
+from services.trainer.packed.forest import forest_of
+from services.trainer.packed.forwards import plan_forwards
 from tests.integration.trainer.trainer_helpers import VOCAB, make_row
 
 CONFIG = TrainerConfig(lr=1e-2)
@@ -41,25 +44,22 @@ def gradient_of(policy: Policy, cells: list[list[list[Row]]], config: TrainerCon
     return total_P, add_up(seen)
 
 
-def test_log_probabilities_are_those_of_one_plain_forward(policy):
-    """B1, C8. Padding, selection of targets and temperature change nothing but where they should."""
+def test_log_probabilities_are_those_of_one_plain_forward(policy, model_directory):
+    """B1, C8. Packing, selection of targets and temperature change nothing but where they should."""
+    plain = AutoModelForCausalLM.from_pretrained(model_directory, attn_implementation="eager")
     rows = [make_row("a", 1, 20), make_row("b", 2, 11)]
-    ids_BT, mask_BT = torch.zeros(2, 20, dtype=torch.long), torch.zeros(2, 20, dtype=torch.bool)
+    rows[1] = msgspec.structs.replace(rows[1], temperatures=pack(np.full(11, 0.7), "float32"))
     expected = []
-    for index, row in enumerate(rows):
-        ids, mask = (
-            torch.tensor(array(row.tokens, "int32").copy()).long(),
-            torch.tensor(array(row.targets, "uint8") > 0),
-        )
-        ids_BT[index, : row.length], mask_BT[index, : row.length] = ids, mask
-        logits = policy.model(ids[None]).logits[0, :-1] / (1.0, 0.7)[index]
+    for row, temperature in zip(rows, (1.0, 0.7), strict=True):
+        ids = torch.tensor(array(row.tokens, "int32").copy()).long()
+        logits = plain(ids[None]).logits[0, :-1] / temperature
         logp = logits.log_softmax(-1)[torch.arange(row.length - 1), ids[1:]]
-        expected.append(logp[mask[1:]])
-    found_N = policy.target_logprobs(ids_BT, mask_BT, torch.tensor([1.0, 0.7]))
+        expected.append(logp[torch.from_numpy(row.targets)[1:]])
+    found_N = policy.target_logprobs(forest_of(rows))
     torch.testing.assert_close(found_N, torch.cat(expected), atol=1e-5, rtol=1e-5)
     policy._plain_output = False
     try:
-        slow_N = policy.target_logprobs(ids_BT, mask_BT, torch.tensor([1.0, 0.7]))
+        slow_N = policy.target_logprobs(forest_of(rows))
     finally:
         policy._plain_output = True
     torch.testing.assert_close(slow_N, found_N, atol=1e-6, rtol=1e-6)
@@ -68,24 +68,26 @@ def test_log_probabilities_are_those_of_one_plain_forward(policy):
 @pytest.mark.parametrize("objective", ["cispo", "grpo", "gspo"])
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(data=st.data())
-def test_the_gradient_does_not_depend_on_how_rows_are_spread(policy, objective, data):
-    """B7, A8. Any split into micro-steps and cells, in any order: the same sum to floating-point noise."""
+def test_the_gradient_does_not_depend_on_how_samples_are_spread(policy, objective, data):
+    """B7, A8. Any split into micro-steps and cells, in any order, with forwards of any size: the same sum to floating-point noise."""
     config = TrainerConfig(objective=objective, clip_low=0.2, clip_high=0.2)
-    rows = [make_row(f"g000000-e{index // 2}-a1", index, 8 + 5 * index, path=index % 2) for index in range(5)]
-    whole_P, seen = gradient_of(policy, [[rows]], config)
-    order = data.draw(st.permutations(rows))
+    samples = [
+        [make_row(f"g000000-e{index}-a1", 10 * index + part, 8 + 5 * index, part) for part in range(index % 3 + 1)]
+        for index in range(5)
+    ]
+    whole_P, seen = gradient_of(policy, [[[row for rows in samples for row in rows]]], config)
     places = data.draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=5, max_size=5))
     cells: dict[int, dict[int, list[Row]]] = {}
-    for row, (cell, piece) in zip(order, places, strict=True):
-        cells.setdefault(cell, {}).setdefault(piece, []).append(row)
-    spread_P, seen_too = gradient_of(policy, [list(pieces.values()) for pieces in cells.values()], config)
+    for rows, (cell, piece) in zip(data.draw(st.permutations(samples)), places, strict=True):
+        cells.setdefault(cell, {}).setdefault(piece, []).extend(data.draw(st.permutations(rows)))
+    small = msgspec.structs.replace(config, forward_tokens_max=data.draw(st.integers(8, 60)))
+    spread_P, seen_too = gradient_of(policy, [list(pieces.values()) for pieces in cells.values()], small)
     assert (whole_P - spread_P).norm() < 1e-5 * whole_P.norm()
     assert seen_too == pytest.approx(seen, rel=1e-4, abs=1e-5)
 
 
 def with_advantage(row: Row, advantage: float) -> Row:
-    targets = array(row.targets, "uint8")
-    return msgspec.structs.replace(row, advantages=pack(targets * advantage, "float32"))
+    return msgspec.structs.replace(row, advantages=pack(row.targets * advantage, "float32"))
 
 
 def test_without_advantage_nothing_moves_and_with_it_something_does(model_directory):
@@ -103,22 +105,22 @@ def test_a_rewarded_token_becomes_likelier(model_directory, objective):
     policy = Policy(model_directory)
     optimizer = Optimizer(policy.parameters, CONFIG)
 
-    def logprob(token: int) -> float:
-        ids = torch.tensor([[1, 2, 3, token]])
-        mask = torch.tensor([[False, False, False, True]])
-        with torch.no_grad():
-            return policy.target_logprobs(ids, mask, torch.ones(1)).item()
-
-    def row(token: int, advantage: float) -> Row:
+    def row(token: int, advantage: float = 0.0, logprob: float = 0.0) -> Row:
         return Row(
-            sample_id=f"x{token}", path=0, tokens=pack([1, 2, 3, token], "int32"), targets=pack([0, 0, 0, 1], "uint8"),
-            logprobs=pack([0, 0, 0, logprob(token)], "float32"), versions=pack([-1, -1, -1, 0], "int32"),
-            advantages=pack([0, 0, 0, advantage], "float32"), weights=pack([0, 0, 0, 1.0], "float32"),
+            sample_id=f"x{token}", part=0, tokens=pack([1, 2, 3, token], "int32"), run_lengths=pack([4], "int32"),
+            run_parents=pack([-1], "int32"), sequences=pack([-1, -1, -1, 0], "int32"),
+            logprobs=pack([0, 0, 0, logprob], "float32"), versions=pack([-1, -1, -1, 0], "int32"),
+            advantages=pack([0, 0, 0, advantage], "float32"), temperatures=pack(np.ones(4), "float32"),
         )  # fmt: skip
+
+    def logprob(token: int) -> float:
+        with torch.no_grad():
+            return policy.target_logprobs(forest_of([row(token)])).item()
 
     good, bad = logprob(7), logprob(9)
     for step in range(5):
-        accumulate(policy, micro([row(7, 1.0), row(9, -1.0)]), TrainerConfig(objective=objective, lr=1e-2))
+        rows = [row(7, 1.0, logprob(7)), row(9, -1.0, logprob(9))]
+        accumulate(policy, micro(rows), TrainerConfig(objective=objective, lr=1e-2))
         optimizer.step(flat_gradient(policy.parameters), 2, step)
     assert logprob(7) > good + 0.5 and logprob(9) < bad - 0.5
 
@@ -142,21 +144,31 @@ def test_a_gradient_that_is_not_finite_is_never_applied(model_directory):
 
 
 def test_rows_that_contradict_themselves_are_refused():
-    """B1, B6."""
+    """B1, B6, B8."""
     row = make_row("a", 1, 10)
     check_row(row, VOCAB)
-    first = array(row.targets, "uint8").copy()
-    first[0] = 1
+    check_row(msgspec.structs.replace(row, **runs([4, 3, 2, 1], [-1, 0, 1, 0])), VOCAB)
     wrong = {
-        "targets": pack(first, "uint8"),
-        "tokens": pack(np.full(10, VOCAB), "int32"),
-        "logprobs": pack(np.full(10, np.nan), "float32"),
-        "weights": pack(np.zeros(9), "float32"),
-        "temperature": 0.0,
+        "a first token is a target": {"sequences": pack(np.zeros(10), "int32")},
+        "unknown token": {"tokens": pack(np.full(10, VOCAB), "int32")},
+        "log-probability": {"logprobs": pack(np.full(10, np.nan), "float32")},
+        "length": {"advantages": pack(np.zeros(9), "float32")},
+        "temperature": {"temperatures": pack(np.zeros(10), "float32")},
+        "runs are shorter than the row": runs([4, 3, 2], [-1, 0, 1]),
+        "an empty run": runs([4, 0, 6], [-1, 0, 1]),
+        "a run before its parent": runs([4, 6], [1, -1]),
+        "not depth-first: the third hangs from the first, the fourth from the second": runs(
+            [4, 3, 2, 1], [-1, 0, 0, 1]
+        ),
+        "a parent for each run": runs([4, 6], [-1]),
     }
-    for name, value in wrong.items():
+    for fields in wrong.values():
         with pytest.raises(InvalidInput):
-            check_row(msgspec.structs.replace(row, **{name: value}), VOCAB)
+            check_row(msgspec.structs.replace(row, **fields), VOCAB)
+
+
+def runs(lengths: list[int], parents: list[int]) -> dict[str, bytes]:
+    return {"run_lengths": pack(lengths, "int32"), "run_parents": pack(parents, "int32")}
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -169,10 +181,16 @@ def test_a_model_directory_without_its_parts_is_named(model_directory, tmp_path,
         Policy(tmp_path)
 
 
-def test_padded_batches_hold_each_row_once_within_the_budget():
-    """B8. [9, 8] padded to 18 ≤ 20; 30 is over the budget and alone; shortest rows share."""
-    found = batches_by_length([9, 30, 2, 8, 3], 20)
-    assert found == [[1], [0, 3], [4, 2]]
+def test_forwards_hold_whole_samples_and_only_a_large_one_takes_several():
+    """B8. Budget 20: [9] and [8] share, [30] is one row and stays whole, [12 + 12] is over and takes two forwards of its own, [3 + 5] is whole."""
+    samples = [
+        [make_row(f"x{i}", i, length) for length in lengths]
+        for i, lengths in enumerate([[9], [30], [12, 12], [3, 5], [8]])
+    ]
+    jobs = plan_forwards(samples, 20)
+    assert [[[row.length for row in rows] for rows in job] for job in jobs] == [
+        [[9, 3, 5]], [[30]], [[8]], [[12], [12]],
+    ]  # fmt: skip
 
 
 def test_the_learning_rate_rises_linearly():

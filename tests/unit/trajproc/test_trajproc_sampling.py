@@ -1,12 +1,10 @@
-"""Role-ordered sampling and rows (B5, B6, B7)."""
+"""Role-ordered sampling (B5, B6)."""
 
 import numpy as np
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from gyre.records import array
-from services.trajproc.core.rows import make_rows, targets_of, version_range
-from services.trajproc.core.sampling import choose_paths, leaves
+from services.trajproc.core.rows import targets_of, version_range
+from services.trajproc.core.sampling import choose_paths, leaves, trained_calls
 from services.trajproc.core.tree import build_tree
 from tests.unit.trajproc.builders import call
 from tests.unit.trajproc.test_trajproc_tree import histories
@@ -14,30 +12,12 @@ from tests.unit.trajproc.test_trajproc_tree import histories
 TRAINED = ("main", "main-summary", "sub-agent", "sub-agent-summary")
 
 
-def rows_of(records, paths_max=5, advantage=1.0):
+def targets(records, paths_max=5) -> list[int]:
+    """Target tokens of the chosen paths."""
     tree = build_tree(records)
-    return make_rows(tree, choose_paths(tree, "g000000-e0-a1", paths_max), "g000000-e0-a1", advantage)
-
-
-def targets(row) -> list[int]:
-    return array(row.tokens, "int32")[array(row.targets, "uint8") == 1].tolist()
-
-
-def test_one_path_trains_the_sampled_tokens_of_both_calls():
-    """B6: [1,2,3]→[4,5], [1…6]→[7,8]: one row, targets 4,5,7,8, each of weight 1/4."""
-    (row,) = rows_of([call([1, 2, 3], [4, 5]), call([6], [7, 8], index=1, parent=0, cut=5, version=3)])
-    assert array(row.tokens, "int32").tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert targets(row) == [4, 5, 7, 8]
-    assert array(row.weights, "float32").tolist() == [0, 0, 0, 0.25, 0.25, 0, 0.25, 0.25]
-    assert array(row.versions, "int32").tolist() == [-1, -1, -1, 0, 0, -1, 3, 3]
-    np.testing.assert_allclose(array(row.logprobs, "float32"), [0, 0, 0, -0.01, -0.011, 0, -0.02, -0.021], rtol=1e-6)
-
-
-def test_an_edited_history_trains_the_abandoned_reply_in_a_row_of_its_own():
-    """B6: second prompt [1,2,3,99,5,6]: 4,5 in one row, 7,8 in the other, though 5 stands in both as a token."""
-    rows = rows_of([call([1, 2, 3], [4, 5]), call([99, 5, 6], [7, 8], index=1, parent=0, cut=3)])
-    assert sorted(map(targets, rows)) == [[4, 5], [7, 8]]
-    assert sum(array(row.weights, "float32").sum() for row in rows) == 1.0
+    trained = trained_calls(tree)
+    chosen = [node for path in choose_paths(tree, "g000000-e0-a1", paths_max) for node in path.fresh]
+    return [token for node in sorted(chosen) if trained[tree.owners[node]] for token in tree.tokens(node).tolist()]
 
 
 def test_higher_roles_go_first_and_side_calls_are_never_trained():
@@ -50,16 +30,14 @@ def test_higher_roles_go_first_and_side_calls_are_never_trained():
 
 def test_a_side_call_below_a_main_context_does_not_hide_it():
     """B5: the leaf is where no further *trained* call ends; the side call's own tokens are no targets."""
-    (row,) = rows_of([call([1], [2, 3]), call([4], [5], index=1, parent=0, cut=3, role="side")])
-    assert targets(row) == [2, 3]
+    assert targets([call([1], [2, 3]), call([4], [5], index=1, parent=0, cut=3, role="side")]) == [2, 3]
 
 
 def test_a_reply_that_never_arrived_is_no_leaf_unless_something_continues_from_it():
     """B1: it had no part in the outcome; a continuation shows that it did arrive (the retry got the same record)."""
     lost = call([1], [2, 3], delivered=False)
     assert len(leaves(build_tree([lost]))[0]) == 0
-    (row,) = rows_of([lost, call([4], [5], index=1, parent=0, cut=3)])
-    assert targets(row) == [2, 3, 5]
+    assert targets([lost, call([4], [5], index=1, parent=0, cut=3)]) == [2, 3, 5]
 
 
 def test_at_most_j_max_paths_and_the_draw_follows_untrained_tokens():
@@ -71,12 +49,6 @@ def test_at_most_j_max_paths_and_the_draw_follows_untrained_tokens():
     assert len(choose_paths(many, "g000000-e0-a1", 5)) == 5
 
 
-def test_calls_at_different_temperatures_give_a_row_each():
-    """B7: a row has one temperature; every target still stands in one row only."""
-    rows = rows_of([call([1], [2]), call([3], [4], index=1, parent=0, cut=2, temperature=0.5)])
-    assert {row.temperature: targets(row) for row in rows} == {1.0: [2], 0.5: [4]}
-
-
 def test_versions_are_kept_by_token_and_summarised_as_three_numbers():
     """slime#2092: versions 2, 4, 6 over 2, 2 and 8 tokens: oldest 2, mean (4+8+48)/12 = 5, newest 6."""
     tree = build_tree([
@@ -84,24 +56,6 @@ def test_versions_are_kept_by_token_and_summarised_as_three_numbers():
         call([3], list(range(20, 28)), index=2, parent=1, cut=6, version=6),
     ])  # fmt: skip
     assert version_range(tree) == (2, 5.0, 6)
-
-
-@settings(max_examples=150, deadline=None)
-@given(histories(), st.integers(1, 5))
-def test_every_target_is_in_exactly_one_row_and_weights_of_an_execution_sum_to_one(history, paths_max):
-    """B6, B7: for any history; a target is a sampled token in its context, named by the tokens up to and including it."""
-    rows = rows_of(history[0], paths_max, advantage=-0.5)
-    seen = []
-    for row in rows:
-        tokens, mask = array(row.tokens, "int32").tolist(), array(row.targets, "uint8")
-        assert mask[0] == 0
-        seen += [tuple(tokens[: position + 1]) for position in np.flatnonzero(mask)]
-        advantages, weights = array(row.advantages, "float32"), array(row.weights, "float32")
-        assert set(advantages[mask == 1]) <= {np.float32(-0.5)} and not advantages[mask == 0].any()
-        assert not weights[mask == 0].any() and (array(row.versions, "int32")[mask == 1] >= 0).all()
-    assert len(seen) == len(set(seen))
-    if rows:
-        assert abs(sum(array(row.weights, "float32").sum(dtype=float) for row in rows) - 1) < 1e-5
 
 
 @settings(max_examples=100, deadline=None)

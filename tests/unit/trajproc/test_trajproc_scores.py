@@ -1,17 +1,14 @@
 """Rewards, advantages, packing (B7, D4, D5, B4)."""
 
-import numpy as np
 import pytest
 
 from gyre.errors import InvalidInput
-from gyre.records import Evaluation, array
+from gyre.records import Evaluation
 from services.trajproc.core.advantage import advantages
-from services.trajproc.core.pack import pack_rows
-from services.trajproc.core.reward import composite, is_success, why_no_reward
-from services.trajproc.core.rows import make_rows
-from services.trajproc.core.sampling import choose_paths
-from services.trajproc.core.tree import build_tree
-from tests.unit.trajproc.builders import call, ended
+from services.trajproc.core.scoring import composite, is_success, why_no_reward
+from tests.unit.trajproc.builders import config, ended
+
+SHARE = config(milestone_share=0.3)
 
 
 def test_the_outcome_and_the_milestones_share_the_reward():
@@ -22,22 +19,22 @@ def test_the_outcome_and_the_milestones_share_the_reward():
         milestones={"builds": True, "runs": False},
         milestone_weights={"builds": 0.4, "runs": 0.2},
     )
-    total, parts = composite(evaluation, 0.3)
-    assert parts == pytest.approx({"outcome": 0.35, "milestone.builds": 0.2, "milestone.runs": 0.0})
-    assert total == pytest.approx(0.55)
+    reward = composite(evaluation, SHARE)
+    assert reward.components == pytest.approx({"outcome": 0.35, "milestone.builds": 0.2, "milestone.runs": 0.0})
+    assert reward.total == pytest.approx(0.55)
 
 
 def test_milestone_weights_inside_the_share_are_paid_as_they_are():
     """D5: .1 of a share of .3 pays .1, not .3."""
     evaluation = Evaluation(outcome=1.0, valid=True, milestones={"m": True}, milestone_weights={"m": 0.1})
-    assert composite(evaluation, 0.3)[0] == pytest.approx(0.8)
+    assert composite(evaluation, SHARE).total == pytest.approx(0.8)
 
 
 def test_a_placeholder_is_zero_and_marked():
     """B4: nothing to evaluate at all is reward 0, marked so."""
-    total, parts = composite(Evaluation(outcome=0.0, valid=True, placeholder=True), 0.3)
-    assert total == 0.0 and parts["placeholder"] == 1.0
-    assert not is_success(Evaluation(outcome=1.0, valid=True, placeholder=True))
+    reward = composite(Evaluation(outcome=0.0, valid=True, placeholder=True), SHARE)
+    assert reward.total == 0.0 and reward.components["placeholder"] == 1.0
+    assert not is_success(Evaluation(outcome=1.0, valid=True, placeholder=True), SHARE)
 
 
 def test_errors_and_failed_evaluations_are_no_rewards():
@@ -49,7 +46,7 @@ def test_errors_and_failed_evaluations_are_no_rewards():
     assert why_no_reward(ended("g000000", 0, float("nan"))) == "evaluation_failed"
     assert why_no_reward(ended("g000000", 0, 0.2, ending="timed_out")) == ""
     with pytest.raises(InvalidInput):
-        composite(Evaluation(outcome=1.0, valid=False), 0.3)
+        composite(Evaluation(outcome=1.0, valid=False), SHARE)
 
 
 def test_the_baseline_is_by_execution_and_never_by_row():
@@ -73,34 +70,3 @@ def test_equal_rewards_and_single_ones_have_exactly_no_advantage(name):
     """C10: .1+.2 style rounding of a mean must not look like a gradient."""
     assert advantages(name, [0.1 + 0.2] * 7) == [0.0] * 7
     assert advantages(name, [1.0]) == [0.0]
-
-
-def test_two_executions_one_of_them_in_two_rows_have_mean_loss_one():
-    """Agent-Lightning#593: token losses all 1: Σ weights over three rows is 1 + 1; divided by two executions 1.0 (not .667)."""
-    rows = []
-    for sample, records in {
-        "g000000-e0-a1": [call([1], [2, 3]), call([9], [4], index=1)],
-        "g000000-e1-a1": [call([1], [2])],
-    }.items():
-        tree = build_tree(records)
-        rows += make_rows(tree, choose_paths(tree, sample, 5), sample, 1.0)
-    assert len(rows) == 3
-    assert sum(array(row.weights, "float32").sum(dtype=float) for row in rows) / 2 == pytest.approx(1.0)
-
-
-def row_of(length: int):
-    tree = build_tree([call([1] * (length - 1), [2])])
-    return make_rows(tree, choose_paths(tree, "g000000-e0-a1", 1), "g000000-e0-a1", 1.0)[0]
-
-
-def test_rows_are_packed_within_the_budget_and_a_longer_row_goes_alone():
-    """B8: lengths 6, 4, 4, 3, 12 with budget 8, longest first: [12], [6], [4,4], [3] → 12 | 6 | 4 4 | 3."""
-    pieces = pack_rows([row_of(length) for length in (6, 4, 4, 3, 12)], 8, 1_000_000)
-    assert [[row.length for row in piece] for piece in pieces] == [[12], [6], [4, 4], [3]]
-
-
-def test_pieces_stay_inside_the_bus_payload():
-    """E: two rows of 100 tokens are 2·(2100+512) bytes; a limit of 4000 bytes takes one a piece."""
-    assert len(pack_rows([row_of(100), row_of(100)], 4096, 4000)) == 2
-    assert len(pack_rows([row_of(100), row_of(100)], 4096, 6000)) == 1
-    assert np.array_equal([len(piece) for piece in pack_rows([], 10, 10)], [])
