@@ -1,5 +1,6 @@
 """Small arithmetic of steps: the learning rate, the effective sample share."""
 
+
 def learning_rate(step: int, lr: float, warmup_steps: int, steps: int = 0, final_share: float = 1.0) -> float:
     """Rate of `step` (from 0): linear over `warmup_steps`, then linear down to `final_share` of `lr` at the last of `steps`."""
     if step < warmup_steps:
