@@ -56,7 +56,7 @@ DROP_REASONS: dict[str, str] = {
     "environment_failed": "the environment failed; an error is never a reward",
     "voided": "voided by a person or a policy (C2)",
     "rolled_back": "made by weights that were rolled back (D10)",
-    "no_gradient": "its group's rewards do not differ, so its advantage is zero",
+    "no_gradient": "nothing in its group has an advantage other than zero: rewards do not differ, nor do segments where they count",
     "no_targets": "no token of it was sampled by the policy",
     "duplicate": "an older attempt or a second delivery of the same execution",
 }

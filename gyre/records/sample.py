@@ -37,6 +37,14 @@ class SampleReady(msgspec.Struct, frozen=True, kw_only=True, tag="sample.ready")
     """Versions of the sampled tokens: oldest, token-weighted mean, newest (slime#2092)."""
     at_s: float
     traceparent: str = ""
+    segments: int = 1
+    """Segments its calls were cut into (D3); 1 where credit is by execution."""
+    kappa: float = 1.0
+    """Share of the execution's advantage in its calls' (fusion); the rest is their segment's."""
+    segment_starts: list[int] = []
+    """Call index with which each segment begins, of the first 64."""
+    segment_advantages: list[float] = []
+    """Advantage of each of these segments' calls."""
     repeated_share: float = 0.0
     """Share of its tool calls that have the very arguments of an earlier one (watched for reward gaming, D4)."""
 

@@ -98,6 +98,7 @@ def _ended(fact: r.ExecutionEnded) -> Iterable[Row]:
         "evaluation_tries": found.tries if found else None,
         "placeholder": found.placeholder if found else None,
         "milestones_json": to_json(found.milestones if found else {}),
+        "milestone_turns_json": to_json(found.milestone_turns if found else {}),
         "evaluation_evidence_json": to_json(found.evidence if found else {}),
         "ended_at_s": fact.at_s, "trace_id": trace_id(fact.traceparent),
     }  # fmt: skip
@@ -135,6 +136,8 @@ def _scored(fact: r.RewardScored) -> Iterable[Row]:
 def _ready(fact: r.SampleReady) -> Iterable[Row]:
     values = msgspec.structs.asdict(fact)
     values["rewards_json"] = to_json(values.pop("rewards"))
+    for name in ("segment_starts", "segment_advantages"):
+        values[f"{name}_json"] = to_json(values.pop(name))
     values["trace_id"] = trace_id(values.pop("traceparent"))
     yield "samples", values
 

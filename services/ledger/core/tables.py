@@ -82,6 +82,7 @@ evaluation_valid bool
 evaluation_tries int
 placeholder bool # nothing to evaluate at all (B4)
 milestones_json text
+milestone_turns_json text # model calls after which each milestone was first verified (D3)
 evaluation_evidence_json text
 turns int # book of turns, counted where the model is served (C6)
 tokens_sampled int
@@ -158,6 +159,10 @@ version_max int
 at_s real
 trace_id text
 repeated_share real # tool calls that repeat an earlier one (D4)
+segments int # its calls were cut into (D3)
+kappa real # share of the execution's advantage in its calls' (D3)
+segment_starts_json text # call index with which each segment begins
+segment_advantages_json text # advantage of each segment's calls
 """)  # fmt: skip
 
 SCORES = _table("scores", "RewardScored: what evaluators beside the environment said (D4)", "sample_id text, evaluator text", """

@@ -11,6 +11,7 @@
     calls       {count, tokens_sampled, prompt_tokens_max, delivered, wait_s, by_role}, and `call_list`, one row each, `set_aside` its reason
     tree        tokens_tree, tokens_flat, targets_chosen, targets_sampled, paths
     rewards     total, components, success, truncated, advantage, outcome, milestones
+    credit      segments, kappa, segment_starts (call index), segment_advantages, milestone_turns                                   (D3)
     scores      what each evaluator beside the environment said: evaluator, kind, value, valid, partial, evidence, looked_at, tries (D4)
     training    step, version, batch_turns, divisor, staleness_steps, metrics               (null when not trained)
     drop        reason, meaning, detail, step, age_steps, waited_s                          (null when not dropped)
@@ -101,6 +102,7 @@ def explain(connection: sa.Connection, run: str, sample_id: str) -> dict[str, An
         "calls": _calls(calls), "call_list": [_but(row, "run", "execution_id", "group_id", "sample_id") for row in calls],
         "tree": _only(sample, "tokens_tree", "tokens_flat", "targets_chosen", "targets_sampled", "paths"),
         "rewards": _rewards(sample, own),
+        "credit": _credit(sample, own),
         "scores": [
             _but(unpacked(row), "run", "sample_id", "execution_id", "group_id", "attempt", "task_type", "trace_id")
             for row in rows(connection, SCORES, run=run, sample=sample_id)
@@ -161,6 +163,11 @@ def _rewards(sample: dict[str, Any], attempt: dict[str, Any]) -> dict[str, Any]:
         "truncated": sample.get("truncated"), "advantage": sample.get("advantage"),
         "outcome": attempt.get("outcome"), "milestones": attempt.get("milestones") or {},
     }  # fmt: skip
+
+
+def _credit(sample: dict[str, Any], attempt: dict[str, Any]) -> dict[str, Any]:
+    names = ("segments", "kappa", "segment_starts", "segment_advantages")
+    return {**{name: sample.get(name) for name in names}, "milestone_turns": attempt.get("milestone_turns") or {}}
 
 
 def _training(training: dict[str, Any], sample: dict[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,8 @@ def ended(index: int, member: int, attempt: int = 1, turns: int = TURNS, ending:
     group = group_id(index)
     return r.ExecutionEnded(
         execution_id=execution_id(group, member), group_id=group, attempt=attempt, task_type="repair", tenant="default",
-        purpose=purpose, ending=ending, reason="submitted", evaluation=r.Evaluation(outcome=outcome, valid=ending != "failed"),
+        purpose=purpose, ending=ending, reason="submitted",
+        evaluation=r.Evaluation(outcome=outcome, valid=ending != "failed", milestone_weights={"m": 0.1}, milestone_turns={"m": 1}),
         turns=turns, tokens_sampled=3 * turns, calls=turns, external_calls=turns, occupancy_s=occupancy_s, policy_version=version,
         leased_at_s=3.0, started_at_s=4.0, at_s=10.0, traceparent=TRACE,
     )  # fmt: skip
@@ -140,7 +141,7 @@ def ready(
         tenant="default", reward=float(success), rewards={"outcome": float(success)}, success=success, truncated=truncated,
         advantage=0.5 if success else -0.5, turns=TURNS, tokens_tree=10, tokens_flat=17, targets_chosen=6, targets_sampled=6,
         paths=1, policy_version=version, version_min=version, version_mean=version + 1 / 3, version_max=version + 1, at_s=11.0,
-        traceparent=TRACE,
+        traceparent=TRACE, segments=2, kappa=0.75, segment_starts=[0, 1], segment_advantages=[0.5, -0.25],
     )  # fmt: skip
 
 

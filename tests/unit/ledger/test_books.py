@@ -143,6 +143,10 @@ def test_one_page_explains_a_trained_sample(whole):
     assert page["training"]["metrics"] == {"loss_share": 0.5}
     assert page["queue"] == {"tier": "all", "wait_s": 1.0, "promotions": 1}
     assert page["rewards"]["truncated"] is True
+    assert page["credit"] == {
+        "segments": 2, "kappa": 0.75, "segment_starts": [0, 1], "segment_advantages": [0.5, -0.25],
+        "milestone_turns": {"m": 1},
+    }  # fmt: skip
     assert page["calls"]["count"] == 2
     assert page["task"]["task_id"] == "task-1"
     assert [stage["stage"] for stage in page["timeline"]][:4] == ["queued", "dispatched", "starting", "running"]
