@@ -6,6 +6,7 @@ again on the stream it changes nothing. A kill at any point leaves intents that 
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from gyre.api.trajproc.v1 import trajproc_pb2_grpc
 from gyre.bus import BlobStore, Bus
@@ -17,6 +18,7 @@ from gyre.telemetry import emit_span
 from services.trajproc.bus import ROWS_BYTES_MAX, Facts, publish
 from services.trajproc.core.fold import Processor
 from services.trajproc.core.state import Group
+from services.trajproc.evaluators.asking import open_asking
 from services.trajproc.rpc import SERVICE, TrajprocServicer
 
 log = logging.getLogger(__name__)
@@ -28,11 +30,15 @@ TICK_S = 0.5
 class App:
     """One processor on one bus."""
 
-    def __init__(self, processor: Processor, bus: Bus, blobs: BlobStore, clock: Clock) -> None:
+    def __init__(
+        self, processor: Processor, bus: Bus, blobs: BlobStore, clock: Clock, look: Callable[[], None] = lambda: None
+    ) -> None:
+        """`look` is called whenever facts were folded and the past is over: there may be something to ask evaluators."""
         self.processor = processor
         self._bus = bus
         self._blobs = blobs
         self._clock = clock
+        self._look = look
         self._acting = asyncio.Lock()
         self.has_caught_up = asyncio.Event()
 
@@ -44,6 +50,7 @@ class App:
                 if is_present:
                     self.has_caught_up.set()
                     await self._act()
+                    self._look()
 
     async def tick(self) -> None:
         await self.has_caught_up.wait()
@@ -107,13 +114,15 @@ def _note(record: object) -> None:
 async def run(context: Context) -> None:
     """Turns ended executions into training batches."""
     bus = await context.bus("trajproc")
-    processor = Processor(context.config.trajproc, ROWS_BYTES_MAX, context.config.scheduler.streaming)
-    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock)
+    config = context.config
+    processor = Processor(config.trajproc, ROWS_BYTES_MAX, config.scheduler.streaming, config.evaluators)
+    asking = open_asking(processor, context.folder, config, bus.publish, context.clock)
+    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock, asking.look)
     server = context.rpc_server("trajproc")
     server.add(trajproc_pb2_grpc.add_TrajprocServiceServicer_to_server, TrajprocServicer(processor), SERVICE)
     await server.start()
     try:
-        await until_stopped(context, app.follow(), app.tick())
+        await until_stopped(context, app.follow(), app.tick(), asking.run())
     finally:
         await server.stop()
         await bus.close()

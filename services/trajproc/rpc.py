@@ -34,4 +34,6 @@ def state_of(processor: Processor) -> pb.GetStateResponse:
         dropped={reason: count for reason, count in processor.dropped.items() if count},
         no_gradient_batches=processor.no_gradient_batches,
         set_aside=dict(processor.set_aside),
+        evaluations_waiting=sum(map(len, processor.questions.values())),
+        evaluations_failed={name: count for name, count in processor.evaluations_failed.items() if count},
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from gyre.config.sections.base import Positive, Seconds, Section, Share
+from gyre.config.sections.base import NotNegative, Positive, Seconds, Section, Share
 
 
 class TrajprocConfig(Section):
@@ -57,8 +57,9 @@ class TrajprocConfig(Section):
     learned_alone: bool = False
     """true: learned and dense evaluators may be the whole reward where neither an outcome nor a required rule counts. Such a policy learns to
     please one model (D4), and nothing tells."""
-    gaming_window: Annotated[int, Meta(ge=0, multiple_of=2)] = 128
-    """Newest executions of a task type that are watched for reward gaming (D4). Fewer: sooner, and blind to slow drift; 0: not watched."""
+    gaming_window: NotNegative = 512
+    """Newest executions of a task type that are watched for reward gaming (D4). Fewer: blind to slow drift; more: three numbers each; 0: not
+    watched."""
     age_steps_max: Positive = 8
     """Hard cap on a sample's age (step − v_d) when it is trained; older ones are dropped and counted (C8)."""
     truncated_share_max: Share = 0.5

@@ -1,12 +1,19 @@
 """What goes into a batch, and what is said when it closes (C5, C8, C10). Pure functions of groups and batches."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
-from gyre.config import TrajprocConfig
+from gyre.config import EvaluatorConfig, TrajprocConfig
 from gyre.errors import InvariantBroken
 from gyre.records import BatchClosed, CallSetAside
 from services.trajproc.core.crediting import is_target
-from services.trajproc.core.reward import composite, is_success, why_no_reward
+from services.trajproc.core.scoring import (
+    composite,
+    failed_required,
+    is_success,
+    missing_in_group,
+    values_of,
+    why_no_reward,
+)
 from services.trajproc.core.setaside import set_aside
 from services.trajproc.core.state import Batch, Group, Member, Taken, Verdict, sample_of
 from services.trajproc.core.tree import usable
@@ -30,16 +37,27 @@ def leave_out(group: Group, versions: Container[int]) -> dict[str, CallSetAside]
     return facts
 
 
-def judge(group: Group, config: TrajprocConfig) -> list[Verdict]:
-    """Verdicts of a complete group: what each member is paid, or why it leaves training. Credit is given afterwards (crediting.py)."""
+def judge(group: Group, config: TrajprocConfig, evaluators: Sequence[EvaluatorConfig] = ()) -> list[Verdict]:
+    """Verdicts of a complete group: what each member is paid, or why it leaves training. Credit is given afterwards (crediting.py).
+
+    Every evaluator has said its word, or that it could not (B4).
+    """
     verdicts = []
-    for name in group.execution_ids:
-        member = group.members[name]
+    members = [group.members[name] for name in group.execution_ids]
+    failures = {member.execution_id: failed_required(member.scores, evaluators) for member in members}
+    rewarded = [member for member in members if not why_out(member) and not failures[member.execution_id]]
+    left_out = missing_in_group([member.scores for member in rewarded if not is_placeholder(member)], evaluators)
+    for member in members:
         assert member.ended is not None
         verdict = Verdict(sample_of(member.ended), member.ended, why_out(member))
+        if not verdict.drop and failures[member.execution_id]:
+            verdict.drop, verdict.detail = "evaluation_failed", failures[member.execution_id]
         if not verdict.drop:
-            verdict.reward, verdict.rewards = composite(member.ended.evaluation, config.milestone_share)
-            verdict.success = is_success(member.ended.evaluation)
+            evaluation, values = member.ended.evaluation, values_of(member.scores, left_out)
+            reward = composite(evaluation, config, evaluators, values)
+            verdict.reward, verdict.rewards = reward.total, reward.components
+            verdict.milestone_weights = reward.milestone_weights
+            verdict.success = is_success(evaluation, config, evaluators, values)
             if not has_targets(member):
                 verdict.drop = "no_targets"
         verdicts.append(verdict)
@@ -50,6 +68,11 @@ def why_out(member: Member) -> str:
     """The drop reason of a member without a reward; empty where there is one. What was voided because it was late left for the wait (C5)."""
     reason = why_no_reward(member.ended)
     return "wait" if reason == "voided" and member.is_late else reason
+
+
+def is_placeholder(member: Member) -> bool:
+    """Nothing to evaluate was left behind, so nobody was asked."""
+    return member.ended.evaluation is not None and member.ended.evaluation.placeholder
 
 
 def has_targets(member: Member) -> bool:

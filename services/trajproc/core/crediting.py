@@ -1,9 +1,7 @@
 """Verdicts of a judged group → their credit (B7, D3). The place where records meet services.trajproc.core.credit."""
 
-import math
-
 from gyre.config import TrajprocConfig
-from gyre.records import CallRecorded, Evaluation
+from gyre.records import CallRecorded
 from services.trajproc.core.credit import Course, Critic, assign
 from services.trajproc.core.roles import UNTRAINED, class_of
 from services.trajproc.core.state import Group, Member, Verdict
@@ -37,15 +35,6 @@ def is_target(call: CallRecorded) -> bool:
     return class_of(call.role) < UNTRAINED and call.delivered and bool(call.output_ids)
 
 
-def paid_weights(evaluation: Evaluation, share: float) -> dict[str, float]:
-    """Milestone → its part of the reward: all weights scaled down together where they sum to more than `share` (D5)."""
-    weights = {
-        name: weight for name, weight in evaluation.milestone_weights.items() if math.isfinite(weight) and weight > 0
-    }
-    scale = min(1.0, share / sum(weights.values())) if weights else 0.0
-    return {name: weight * scale for name, weight in weights.items()}
-
-
 def _course(member: Member, verdict: Verdict, group: Group, config: TrajprocConfig) -> Course:
     """A reply that was delivered is a turn, also where its record was set aside: the environment counted it."""
     evaluation = verdict.ended.evaluation
@@ -55,7 +44,7 @@ def _course(member: Member, verdict: Verdict, group: Group, config: TrajprocConf
         reward=verdict.reward,
         turns=sorted({*delivered, *aside}),
         milestone_turns=evaluation.milestone_turns,
-        milestone_weights=paid_weights(evaluation, config.milestone_share),
+        milestone_weights=verdict.milestone_weights,
         tokens=verdict.ended.tokens_sampled,
     )
 

@@ -7,9 +7,9 @@ its name, which tells a late repeat from news.
 from dataclasses import dataclass, field
 
 from gyre import ids
-from gyre.records import BatchOverdue, CallRecorded, CallSetAside, ExecutionEnded, Row, SampleReady
+from gyre.records import BatchOverdue, CallRecorded, CallSetAside, ExecutionEnded, RewardScored, Row, SampleReady
 from services.trajproc.core.credit import NO_CREDIT, Credit
-from services.trajproc.core.reward import why_no_reward
+from services.trajproc.core.scoring.reward import why_no_reward
 
 
 @dataclass(slots=True)
@@ -20,6 +20,8 @@ class Member:
     attempt: int = 0
     calls: dict[str, CallRecorded] = field(default_factory=dict)
     ended: ExecutionEnded | None = None
+    scores: dict[str, RewardScored] = field(default_factory=dict)
+    """Evaluator → its word on record about this attempt."""
     stale: set[int] = field(default_factory=set)
     """Older attempts whose ending was seen."""
     is_late: bool = False
@@ -29,7 +31,7 @@ class Member:
         """Whether words of `attempt` count. A newer one fences what came before, unless the execution has ended."""
         if attempt > self.attempt and self.ended is None:
             self.attempt = attempt
-            self.calls = {}
+            self.calls, self.scores = {}, {}
         return attempt == self.attempt
 
     @property
@@ -46,8 +48,12 @@ class Verdict:
     ended: ExecutionEnded
     drop: str
     """Reason why it leaves training at once; empty when it may be trained."""
+    detail: str = ""
+    """For people: why, where the reason does not say."""
     reward: float = 0.0
     rewards: dict[str, float] = field(default_factory=dict)
+    milestone_weights: dict[str, float] = field(default_factory=dict)
+    """What each milestone pays when it is verified."""
     success: bool = False
     credit: Credit = NO_CREDIT
     """What its calls are credited with."""

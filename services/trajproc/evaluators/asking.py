@@ -3,22 +3,32 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 from gyre.clock import Clock
-from gyre.config import EvaluatorConfig
+from gyre.config import Config, EvaluatorConfig
 from gyre.evaluation import Finding
 from gyre.ids import sample_id
 from gyre.records import ExecutionEnded, RewardScored
+from gyre.run_folder import RunFolder
 from gyre.telemetry import emit_span
 from services.trajproc.core.fold.pool import Pool
 from services.trajproc.core.scoring import Question
-from services.trajproc.evaluators.clients import Client
+from services.trajproc.evaluators.clients import Client, open_client, token_of
 from services.trajproc.evaluators.tries import Answer, ask_within_budget
 from services.trajproc.evaluators.view import Texts, execution_of, is_partial
 
 log = logging.getLogger(__name__)
 
 Publish = Callable[[RewardScored], Awaitable[None]]
+
+
+def open_asking(pool: Pool, folder: RunFolder, config: Config, publish: Publish, clock: Clock) -> "Asking":
+    """Clients of every configured evaluator. Raises ConfigError where a token's environment variable is not set."""
+    tokens = {one.name: token_of(one) for one in pool.evaluators}
+    clients = {one.name: open_client(one, tokens[one.name]) for one in pool.evaluators}
+    model = folder.model if (folder.model / "config.json").exists() else Path(config.model.path)
+    return Asking(pool, clients, tokens, Texts(model), publish, clock)
 
 
 class Asking:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gyre import records as r
-from services.trajproc.core.crediting import paid_weights
+from services.trajproc.core.scoring.reward import paid_weights
 from tests.unit.trajproc.builders import Live, call, config, dispatched, ended, execution, leased, opened, started
 
 WEIGHTS = {"opened": 0.1, "passes": 0.1}

@@ -11,7 +11,7 @@ class GetStateRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStateResponse(_message.Message):
-    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches", "set_aside")
+    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches", "set_aside", "evaluations_waiting", "evaluations_failed")
     class DroppedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,13 @@ class GetStateResponse(_message.Message):
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class SetAsideEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class EvaluationsFailedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +43,8 @@ class GetStateResponse(_message.Message):
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     NO_GRADIENT_BATCHES_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    EVALUATIONS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    EVALUATIONS_FAILED_FIELD_NUMBER: _ClassVar[int]
     step: int
     batch_open: bool
     turns: int
@@ -46,4 +55,6 @@ class GetStateResponse(_message.Message):
     dropped: _containers.ScalarMap[str, int]
     no_gradient_batches: int
     set_aside: _containers.ScalarMap[str, int]
-    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ..., set_aside: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    evaluations_waiting: int
+    evaluations_failed: _containers.ScalarMap[str, int]
+    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ..., set_aside: _Optional[_Mapping[str, int]] = ..., evaluations_waiting: _Optional[int] = ..., evaluations_failed: _Optional[_Mapping[str, int]] = ...) -> None: ...

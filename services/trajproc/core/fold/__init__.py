@@ -10,6 +10,7 @@
 | what is remembered | pool.py |
 | what a fact of others changes | executions.py (groups, executions, calls), steps.py (steps, boundaries) |
 | what an own fact confirms | own.py |
+| what evaluators said | scores.py |
 | what follows | decide.py |
 | in which words it is said | speak.py |
 
@@ -23,11 +24,16 @@ fold came to another view, the fact on record wins.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from services.trajproc.core.fold import decide, executions, own, speak, steps
+from services.trajproc.core.fold import decide, executions, own, scores, speak, steps
 from services.trajproc.core.fold.decide import STARVED_S
 from services.trajproc.core.fold.pool import NO_NEWS, Intent, Pool
 
-HANDLERS: dict[type, Callable[[Any, Any], object]] = {**executions.HANDLERS, **steps.HANDLERS, **own.HANDLERS}
+HANDLERS: dict[type, Callable[[Any, Any], object]] = {
+    **executions.HANDLERS,
+    **steps.HANDLERS,
+    **scores.HANDLERS,
+    **own.HANDLERS,
+}
 """Fact type → handler(pool, fact). Others' facts to decide by, its own to know what was said."""
 
 FOLDED = tuple(HANDLERS)

@@ -14,6 +14,8 @@ def submitted(pool: Pool, fact: r.GroupSubmitted) -> None:
     if fact.task.purpose == "train" and not known:
         pool.queued.add(fact.group_id)
         pool.has_work = True
+        if pool.evaluators:
+            pool.payloads[fact.group_id] = fact.task.payload
 
 
 def dispatched(pool: Pool, fact: r.GroupDispatched) -> None:

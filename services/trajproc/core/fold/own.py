@@ -16,9 +16,17 @@ def set_aside(pool: Pool, fact: r.CallSetAside) -> None:
 
 def ready(pool: Pool, fact: r.SampleReady) -> None:
     for verdict in pool.verdicts(fact.group_id, fact.sample_id):
+        if not verdict.fate:
+            _watch_gaming(pool, fact)
         verdict.fate = verdict.fate or "ready"
         verdict.ready_at_s = fact.at_s
         _confirm_told(pool, fact.group_id)
+
+
+def _watch_gaming(pool: Pool, fact: r.SampleReady) -> None:
+    alarm = pool.gaming.see(fact.task_type, fact.rewards, fact.repeated_share, fact.at_s)
+    if alarm is not None:
+        pool.want("alarm", alarms.key(alarm), alarm)
 
 
 def dropped(pool: Pool, fact: r.SampleDropped) -> None:

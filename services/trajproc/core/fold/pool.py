@@ -1,12 +1,14 @@
 """What the fold remembers, and how its parts are found: groups in flight, the open batch, decisions that are still to be said."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gyre.config import TrajprocConfig
+from gyre.config import EvaluatorConfig, TrajprocConfig
 from services.trajproc.core import batch as batches
 from services.trajproc.core.credit import make_critic
 from services.trajproc.core.crediting import give_credit
+from services.trajproc.core.scoring import GamingWatch, Question, open_questions
 from services.trajproc.core.state import Batch, Group, Verdict
 
 NO_NEWS = object()
@@ -23,11 +25,27 @@ class Intent(NamedTuple):
 class Pool:
     """State only; the handlers of facts and the decisions change it."""
 
-    def __init__(self, config: TrajprocConfig, payload_bytes_max: int, is_streaming: bool = True) -> None:
+    def __init__(
+        self,
+        config: TrajprocConfig,
+        payload_bytes_max: int,
+        is_streaming: bool = True,
+        evaluators: Sequence[EvaluatorConfig] = (),
+    ) -> None:
         """`payload_bytes_max` bounds one message's rows. Without streaming (A9) micro-steps are sent when their batch closes."""
         self.config = config
         self.payload_bytes_max = payload_bytes_max
         self.is_streaming = is_streaming
+        self.evaluators = tuple(evaluators)
+        self.questions: dict[str, list[Question]] = {}
+        """Group → what is still to be asked about its executions; the shell asks, and the answers come as facts (D4)."""
+        self.questions_changed = 0
+        """Counts the changes of `questions`."""
+        self.payloads: dict[str, dict[str, Any]] = {}
+        """Group → its task's payload, for evaluators."""
+        self.evaluations_failed: Counter[str] = Counter()
+        """Evaluator → executions of which it could not be had (B4)."""
+        self.gaming = GamingWatch(config.gaming_window)
         self.critic = make_critic(config.critic, config.critic_memory)
         """Learns from groups in the order in which they are judged, which is that of the facts that completed them."""
         self.groups: dict[str, Group] = {}
@@ -81,19 +99,32 @@ class Pool:
     def forget(self, group_id: str) -> None:
         self.done.add(group_id)
         self.groups.pop(group_id, None)
+        self.payloads.pop(group_id, None)
+        self.questions_changed += self.questions.pop(group_id, None) is not None
         self.queued.discard(group_id)
         for kind in ("set_aside", "tell", "take", "age"):
             self.said(kind, group_id)
 
     def settle(self, group: Group) -> None:
-        """When the last member has ended, what becomes of each is decided."""
-        if group.verdicts is None and group.is_complete:
+        """When the last member has ended, and every evaluator has had its say, what becomes of each is decided."""
+        if group.verdicts is None and not self._ask(group) and group.is_complete:
             group.set_aside = batches.leave_out(group, self.published)
             if group.set_aside:
                 self.want("set_aside", group.group_id, group)
-            group.verdicts = batches.judge(group, self.config)
+            group.verdicts = batches.judge(group, self.config, self.evaluators)
             give_credit(group, self.config, self.critic)
             self.want("tell", group.group_id, group)
+
+    def _ask(self, group: Group) -> list[Question]:
+        """What evaluators are still to be asked of those of its executions that are all there, also before the others have ended."""
+        whole = [member for member in group.members.values() if member.is_complete] if self.evaluators else []
+        wanted = [one for member in whole for one in open_questions(member.ended, member.scores, self.evaluators)]
+        if wanted != self.questions.get(group.group_id, []):
+            self.questions_changed += 1
+            self.questions[group.group_id] = wanted
+            if not wanted:
+                del self.questions[group.group_id]
+        return wanted
 
     def verdicts(self, group_id: str, sample_id: str) -> list[Verdict]:
         """The verdict on a sample, or none when its group is not in flight."""

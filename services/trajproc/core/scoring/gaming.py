@@ -10,8 +10,9 @@ difference of the two means of
                 earlier one of the same execution
 
 All together raise the alarm `reward_gaming`, once; the next of the same type needs W further executions, and that the lines, scaled by
-CLEARED_SHARE, were not crossed at any n in between. An honest rise has its verified part beside it; an agent whose task is repetitive repeats as much before as after. Outcomes
-of 0 and 1 are noisy (a mean of 64 has a standard error of .06), so what rises slowly is told from chance by a long window only.
+CLEARED_SHARE, were not crossed at any n. An honest rise has its verified part beside it; an agent whose task is repetitive repeats as much
+before as after. Outcomes of 0 and 1 are noisy (a mean of 64 has a standard error of .06), so what rises slowly is told from chance by a long
+window only.
 """
 
 from collections import Counter, defaultdict, deque

@@ -21,7 +21,7 @@ true or not, in one evaluation at the end.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gyre.config import EvaluatorConfig, TrajprocConfig
 from gyre.errors import InvalidInput
@@ -47,6 +47,8 @@ class Reward:
     `placeholder` is a mark."""
     guard: str = ""
     """The guard that decided alone."""
+    milestone_weights: dict[str, float] = field(default_factory=dict)
+    """What each milestone pays when it is verified; empty where a guard decided. Credit along the execution is given by these."""
 
 
 def why_no_reward(ended: ExecutionEnded) -> str:
@@ -78,7 +80,13 @@ def composite(
         raise InvalidInput("an evaluation that failed has no reward")
     values = values or {}
     present = [one for one in evaluators if one.name in values]
-    parts = _rules(evaluation, config, present, values)
+    own = max(0.0, 1.0 - sum(one.weight for one in present if one.kind == "rule"))
+    weights = {name: own * weight for name, weight in paid_weights(evaluation, config.milestone_share).items()}
+    outcome = evaluation.outcome if config.outcome_counts else 0.0
+    parts = {"outcome": own * outcome * (1.0 - config.milestone_share)}
+    for name, verified in sorted(evaluation.milestones.items()):
+        parts[f"milestone.{name}"] = weights.get(name, 0.0) if verified else 0.0
+    parts |= _tier("rule", 1.0, present, values)
     if evaluation.placeholder:
         return Reward(0.0, dict.fromkeys(parts, 0.0) | {"placeholder": 1.0})
     for kind in ("learned", "dense"):
@@ -89,23 +97,14 @@ def composite(
         guard = min(fired, key=lambda one: (one.guard_value, one.name))
         parts = dict.fromkeys(parts, 0.0) | {f"guard.{guard.name}": guard.guard_value}
         return Reward(guard.guard_value, parts, guard.name)
-    return Reward(min(1.0, round(sum(parts.values()), DIGITS)), parts)
+    return Reward(min(1.0, round(sum(parts.values()), DIGITS)), parts, milestone_weights=weights)
 
 
-def _rules(
-    evaluation: Evaluation, config: TrajprocConfig, present: Sequence[EvaluatorConfig], values: Mapping[str, float]
-) -> dict[str, float]:
-    """Outcome, milestones, rule evaluators; they sum to R. What the environment does not say is not a component."""
-    rules = _tier("rule", 1.0, present, values)
-    own = max(0.0, 1.0 - sum(one.weight for one in present if one.kind == "rule"))
-    outcome = evaluation.outcome if config.outcome_counts else 0.0
-    parts = {"outcome": own * outcome * (1.0 - config.milestone_share)}
-    weights = {name: _weight(value) for name, value in evaluation.milestone_weights.items()}
-    offered = sum(weights.values())
-    scale = min(1.0, config.milestone_share / offered) if offered > 0 else 0.0
-    for name, verified in sorted(evaluation.milestones.items()):
-        parts[f"milestone.{name}"] = own * weights.get(name, 0.0) * scale if verified else 0.0
-    return parts | rules
+def paid_weights(evaluation: Evaluation, share: float) -> dict[str, float]:
+    """Milestone → its part of what the environment pays: all weights scaled down together where they sum to more than `share` (D5)."""
+    weights = {name: weight for name, value in evaluation.milestone_weights.items() if (weight := _weight(value)) > 0}
+    scale = min(1.0, share / sum(weights.values())) if weights else 0.0
+    return {name: weight * scale for name, weight in weights.items()}
 
 
 def _tier(kind: str, room: float, present: Sequence[EvaluatorConfig], values: Mapping[str, float]) -> dict[str, float]:
