@@ -1,7 +1,7 @@
 """The environment process's side of `EnvironmentService.Attach`: one stream to the gateway, for ever.
 
     Hello ──▶  ◀── Welcome          ◀── Assignment ── Episode ── Started, Ended ──▶ ◀── Accepted
-    Heartbeat ──▶ …                 ◀── Cancel, Suspend, Resume
+    Heartbeat ──▶ …                 ◀── Cancel, Suspend, Resume, Truncate
 
 The stream may break at any time and the gateway may be another process when it is back: executions go on meanwhile, the next Hello names them, and
 each Started and Ended that was not accepted is sent again, under the request id it had, until it is.
@@ -142,6 +142,9 @@ class Attachment:
         elif kind in ("suspend", "resume"):
             if (wall := self._walls.get(execution)) is not None:
                 wall.pause() if kind == "suspend" else wall.resume()
+        elif kind == "truncate":
+            if (wall := self._walls.get(execution)) is not None:
+                wall.expire("truncated")
         elif kind == "accepted":
             self._unaccepted.pop(message.request_id, None)
         elif kind == "refused":

@@ -8,6 +8,7 @@
 | a reply without a tool call | completed | stopped | yes |
 | turn limit, wall clock, full context | timed_out | turns, wall, context | what was left behind (B4) |
 | first messages that do not fit the context | failed | environment_invalid | no |
+| told that its batch's wait is over | timed_out | truncated | what was left behind (C5) |
 | a step that never returns | timed_out | wall | yes, if `score` still answers; else failed, environment_hung |
 | the environment raises | failed | environment_error | no: an error is never a reward |
 | the environment answers rubbish | failed | environment_invalid | no |
@@ -194,9 +195,9 @@ class Episode:
                 raise InvalidInput(f"reset()'s messages and tools() leave no room for an answer: {error}") from error
             return _Over("timed_out", "context", str(error))
         except OutOfTime:
-            return _Over("timed_out", "wall")
+            return _Over("timed_out", self._wall.reason)
         except Hung as error:
-            return _Over("timed_out", "wall", str(error))
+            return _Over("timed_out", self._wall.reason, str(error))
         except Refused as error:  # the gateway's word, not the environment's fault, but nothing to train on either
             return _Over("failed", "environment_error", str(error))
 
@@ -207,7 +208,7 @@ class Episode:
         try:
             kept = await self._call(self._environment.compact, messages)
         except Hung as error:
-            raise _Over("timed_out", "wall", str(error)) from error
+            raise _Over("timed_out", self._wall.reason, str(error)) from error
         except Exception:
             raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
         _check_messages("compact()", kept)
@@ -243,7 +244,7 @@ class Episode:
                     self._environment.step, ToolCall(call_id=call.get("id", ""), name=name, arguments=parsed)
                 )
             except Hung as error:
-                raise _Over("timed_out", "wall", str(error)) from error
+                raise _Over("timed_out", self._wall.reason, str(error)) from error
             except Exception:
                 raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
             if not isinstance(result, StepResult) or not isinstance(result.content, str):
@@ -277,7 +278,8 @@ class Episode:
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Inside what is left of the wall clock when it begins: a suspension does not stop what the environment is doing. Raises Hung."""
-        return await self._worker.call(method, *arguments, timeout_s=self._wall.left_s() + self._grace_s)
+        left_s = self._wall.left_s() + self._grace_s
+        return await self._worker.call(method, *arguments, timeout_s=left_s, cut=self._wall.cut, grace_s=self._grace_s)
 
     async def _close(self) -> None:
         environment, self._environment = self._environment, None

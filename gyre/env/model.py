@@ -80,7 +80,9 @@ class ChatModel:
             await wall.going()
             if (left_s := wall.left_s()) <= 0:
                 raise OutOfTime("the wall clock ended while the model was being asked")
-            status, text, retry_after_s = await self._try(data, left_s)
+            if (answer := await wall.until_cut(self._try(data, left_s))) is None:
+                continue
+            status, text, retry_after_s = answer
             if status == 200:
                 return _message_of(text)
             if status in _KEY_REFUSED:
@@ -91,7 +93,7 @@ class ChatModel:
                 _refused(status, text)
             else:
                 unknown_since_s = None
-            await asyncio.sleep(max(0.0, min(retry_after_s or wait_s, wall.left_s())))
+            await wall.until_cut(asyncio.sleep(max(0.0, min(retry_after_s or wait_s, wall.left_s()))))
             wait_s = min(2 * wait_s, RETRY_MAX_S)
 
     async def _try(self, data: bytes, timeout_s: float) -> tuple[int, str, float | None]:

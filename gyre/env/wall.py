@@ -1,6 +1,10 @@
-"""An execution's wall clock. It stands still while the execution is suspended (C2)."""
+"""An execution's wall clock. It stands still while the execution is suspended (C2), and can be ended from outside (C5)."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class WallClock:
@@ -11,11 +15,15 @@ class WallClock:
         self._paused_at_s: float | None = None
         self._going = asyncio.Event()
         self._going.set()
+        self.cut = asyncio.Event()
+        """Set once it was ended from outside."""
+        self.reason = "wall"
+        """Why its end ends the execution, in ExecutionEnded's words."""
 
     def start(self, wall_s: float) -> None:
-        """From here on it runs, unless it is paused already."""
+        """From here on it runs, unless it is paused or was ended already."""
         now_s = _now_s()
-        self._end_s = now_s + wall_s
+        self._end_s = now_s if self.cut.is_set() else now_s + wall_s
         if self._paused_at_s is not None:
             self._paused_at_s = now_s
 
@@ -31,6 +39,23 @@ class WallClock:
             self._end_s += _now_s() - self._paused_at_s
             self._paused_at_s = None
             self._going.set()
+
+    def expire(self, reason: str) -> None:
+        """Its time is up now, whatever was left; a pause ends. Repeats change nothing."""
+        if not self.cut.is_set():
+            self.resume()
+            self._end_s, self.reason = _now_s(), reason
+            self.cut.set()
+
+    async def until_cut(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` returns; None, and `work` cancelled, when the clock is ended from outside meanwhile."""
+        working, cutting = asyncio.ensure_future(work), asyncio.ensure_future(self.cut.wait())
+        try:
+            await asyncio.wait({working, cutting}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            cutting.cancel()
+            working.cancel()
 
     def left_s(self) -> float:
         """Seconds left, negative past the end."""

@@ -50,15 +50,17 @@ class Worker:
         self._running: asyncio.Future | None = None
         self.has_hung = False
 
-    async def call(self, method: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
-        """`method(*arguments)`'s result, awaited when it is a coroutine. Raises Hung after `timeout_s`, and whatever the method raises."""
+    async def call(
+        self, method: Callable[..., Any], *arguments: Any, timeout_s: float, cut: asyncio.Event | None = None, grace_s: float = 0.0
+    ) -> Any:  # fmt: skip
+        """`method(*arguments)`'s result, awaited when it is a coroutine. Raises Hung after `timeout_s`, or `grace_s` after `cut` was set, and
+        whatever the method raises."""
         if inspect.iscoroutinefunction(method):
             running = asyncio.ensure_future(_awaited(method, arguments))
         else:
             running = self._submit(method, *arguments)
         self._running = running
-        done, _ = await asyncio.wait([running], timeout=max(timeout_s, 0.0))
-        if not done:
+        if not await _is_done(running, max(timeout_s, 0.0), cut, grace_s):
             self._leave_behind()
             raise Hung(f"{getattr(method, '__name__', method)} did not return within {timeout_s:.1f} s")
         result = running.result()
@@ -92,6 +94,21 @@ class Worker:
         future = loop.create_future()
         self._jobs.put(lambda: _carry_out(loop, future, method, arguments))
         return future
+
+
+async def _is_done(running: asyncio.Future, timeout_s: float, cut: asyncio.Event | None, grace_s: float) -> bool:
+    """Whether it returned in time."""
+    if cut is None:
+        await asyncio.wait([running], timeout=timeout_s)
+        return running.done()
+    cutting = asyncio.ensure_future(cut.wait())
+    try:
+        await asyncio.wait([running, cutting], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if cut.is_set() and not running.done():
+            await asyncio.wait([running], timeout=grace_s)
+    finally:
+        cutting.cancel()
+    return running.done()
 
 
 async def _awaited(method: Callable[..., Any], arguments: tuple) -> Any:

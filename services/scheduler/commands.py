@@ -88,8 +88,8 @@ def _problem(execution: Execution, word: Command) -> str:
         return "is being voided; nothing else can be asked of it"
     if execution.command == "truncate" and word != "void":
         return "is being truncated; it can only be voided"
-    if word == "truncate" and execution.state is _S.QUEUED:
-        return "is queued: it has done nothing that could be scored; it can be voided"
+    if word == "truncate" and execution.state in (_S.QUEUED, _S.LEASED):
+        return f"is {execution.state}: it has done nothing that could be scored; it can be voided"
     if word == "suspend" and execution.command == "suspend":
         return "is suspended already; it can be resumed, voided or released"
     if word == "resume" and execution.command != "suspend":

@@ -2,6 +2,7 @@
 
     suspend ─▶ ExecutionSuspended, once it has started; what is not leased is not given out
     resume  ─▶ ExecutionResumed; what is not leased is given out again
+    truncate ─▶ ExecutionEnded(timed_out, truncated); voided where nothing was begun that could be scored
     void    ─▶ ExecutionEnded(voided)
     release ─▶ ExecutionLeased, the next attempt
 
@@ -58,9 +59,10 @@ class Orders:
         order = self._orders.get(execution_id)
         return order is not None and order.is_held
 
-    def is_void(self, execution_id: str) -> bool:
+    def is_to_end(self, execution_id: str) -> bool:
+        """Voided or truncated: it is not given out any more."""
         order = self._orders.get(execution_id)
-        return order is not None and order.command == "void"
+        return order is not None and order.command in ("void", "truncate")
 
     def releases(self, execution_id: str) -> int:
         order = self._orders.get(execution_id)

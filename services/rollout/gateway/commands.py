@@ -2,10 +2,12 @@
 
     ExecutionCommanded ─▶ Orders ─┬─ suspend ─▶ calls held, environment's wall clock stopped ─▶ ExecutionSuspended
                                   ├─ resume ──▶ the reverse ────────────────────────────────▶ ExecutionResumed
+                                  ├─ truncate ▶ environment's wall clock ended, scores ─────▶ ExecutionEnded(timed_out, truncated)
                                   ├─ void ────▶ environment told to stop ───────────────────▶ ExecutionEnded(voided)
                                   └─ release ─▶ environment told to stop, delivery given back ▶ ExecutionLeased(next attempt)
 
-What is queued is in nobody's hands: suspended it is parked when it comes, voided it ends here at once, by what the facts say of its task.
+What is queued is in nobody's hands: suspended it is parked when it comes, voided it ends here at once, by what the facts say of its task. So
+does what is truncated before it was begun: it has left nothing that could be scored.
 What cannot be done yet (an environment that has to attach again after a restart, a suspended execution that has not started) is tried again
 every RETRY_S. A call that is being sampled when its execution is suspended is recorded when it is done, and answered when that is resumed.
 """
@@ -46,9 +48,12 @@ class Commands:
         self._clock = clock
         self._after = after
         self._busy: set[str] = set()
+        self._told: dict[str, str] = {}
+        """Execution → sample whose environment was told that its time is up."""
         self._actions = {
             "suspend": self._suspend,
             "resume": self._resume,
+            "truncate": self._truncate,
             "void": self._void,
             "release": self._release,
         }
@@ -83,6 +88,7 @@ class Commands:
             while (order := self._orders.get(execution_id)) is not None and order.done < order.ordinal:
                 if not await self._actions[order.command](order):
                     return
+            self._told.pop(execution_id, None)
         finally:
             self._busy.discard(execution_id)
 
@@ -113,13 +119,28 @@ class Commands:
             await self._say(ExecutionResumed, order, ordinal, lease.attempt)
         return True
 
+    async def _truncate(self, order: Order) -> bool:
+        """Told once: an environment that attaches again is told by what stands then. It ends by its own word, or by its deadline."""
+        lease = self._leasing.lease(order.execution_id)
+        if lease is None or lease.started_s is None:
+            return await self._end(order, Said("voided", "truncated", order.reason, None))
+        sample = sample_id(order.execution_id, lease.attempt)
+        if self._told.get(order.execution_id) != sample:
+            self._told[order.execution_id] = sample
+            self._calls.go_on(sample)
+            self._leasing.hold(lease, order)
+        return False
+
     async def _void(self, order: Order) -> bool:
+        return await self._end(order, Said("voided", "voided", order.reason, None))
+
+    async def _end(self, order: Order, said: Said) -> bool:
+        """Ended now, by this or by what came first; tried again while it may yet turn out to be in an environment's hands."""
         leasing, execution = self._leasing, order.execution_id
-        said = Said("voided", "voided", order.reason, None)
         if (lease := leasing.lease(execution)) is not None:
-            leasing.cancel(lease, f"voided: {order.reason}")
+            leasing.cancel(lease, f"{said.reason}: {order.reason}")
             await leasing.end(lease, said)
-            return False  # ended now, by this or by what came first; else it is tried again
+            return False
         if (delivery := leasing.parked.get(execution)) is not None:
             await leasing.end_unleased(delivery.record, said, delivery)
             return False
@@ -127,7 +148,7 @@ class Commands:
             return False
         task = await self._task(order)
         if task is None:
-            log.error("%s cannot be voided: no fact tells of its group", execution)
+            log.error("%s cannot be ended: no fact tells of its group", execution)
             order.done = order.ordinal
             return True
         if leasing.lease(execution) is None and execution not in leasing.parked:  # nor has it come meanwhile

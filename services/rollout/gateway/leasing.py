@@ -33,8 +33,8 @@ from services.rollout.gateway.messages import (
     cancel,
     checked_ending,
     ended_fact,
-    hold,
     sample_of,
+    standing,
     started_fact,
 )
 from services.rollout.gateway.restore import Restored
@@ -95,7 +95,7 @@ class Leasing:
             if lease.instance_id == hello.instance_id and lease.execution_id not in runs and lease.execution_id in self._held
         ]  # fmt: skip
         told = [
-            hold(execution, attempt, order.is_held, order.reason)
+            standing(execution, attempt, order)
             for execution, attempt in hello.executions.items()
             if (order := self._orders.get(execution)) is not None
         ]
@@ -176,7 +176,7 @@ class Leasing:
         if older is not None and older.attempt <= task.attempt_base:
             await self._fence(older)
         now_s = self._clock.monotonic_s()
-        is_stopped = self._orders.is_held(execution) or self._orders.is_void(execution)
+        is_stopped = self._orders.is_held(execution) or self._orders.is_to_end(execution)
         if is_stopped and not self.book.may_still_run(execution, now_s):
             self.parked[execution] = delivery
             return
@@ -317,10 +317,9 @@ class Leasing:
         return self.book.leases.get(execution_id) if execution_id in self._held else None
 
     def hold(self, lease: Lease, order: Order) -> None:
-        """Stop the execution's clocks, or let them run again; its model calls are ModelCalls' to hold."""
+        """Stop the execution's clocks, let them run again, or end them now; its model calls are ModelCalls' to hold."""
         (lease.suspend if order.is_held else lease.resume)(self._clock.monotonic_s())
-        message = hold(lease.execution_id, lease.attempt, order.is_held, order.reason)
-        self._environments.send(lease.instance_id, message)
+        self._environments.send(lease.instance_id, standing(lease.execution_id, lease.attempt, order))
 
     async def release(self, execution_id: str, reason: str) -> None:
         """Give out again what runs as a fenced attempt; nothing where that has happened already."""

@@ -6,6 +6,7 @@ from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.errors import InvalidInput
 from gyre.ids import sample_id
 from gyre.records import ExecutionEnded, ExecutionStarted
+from services.rollout.core.commands import Order
 from services.rollout.core.ending import Said, check_ending, check_evaluation
 from services.rollout.core.keys import Claims, sign
 from services.rollout.core.leases import Lease
@@ -42,10 +43,17 @@ def cancel(execution_id: str, attempt: int, reason: str) -> pb.AttachResponse:
     )
 
 
-def hold(execution_id: str, attempt: int, is_held: bool, reason: str) -> pb.AttachResponse:
-    """Stop the execution's wall clock, or let it run again."""
-    body = {"suspend": pb.Suspend(reason=reason)} if is_held else {"resume": pb.Resume()}
-    name = f"{'suspend' if is_held else 'resume'}-{sample_id(execution_id, attempt)}"
+def standing(execution_id: str, attempt: int, order: Order) -> pb.AttachResponse:
+    """The standing order: stop the execution's wall clock, let it run again, or end it now."""
+    match order.command:
+        case "suspend":
+            body = {"suspend": pb.Suspend(reason=order.reason)}
+        case "truncate":
+            body = {"truncate": pb.Truncate(reason=order.reason)}
+        case _:
+            body = {"resume": pb.Resume()}
+    (word,) = body
+    name = f"{word}-{sample_id(execution_id, attempt)}"
     return pb.AttachResponse(request_id=name, execution_id=execution_id, attempt=attempt, **body)
 
 

@@ -7,6 +7,7 @@ from services.scheduler.core.state import State
 
 WORDS = {"truncate": "truncate", "drop": "void"}
 """Policy → command; the other policies leave executions alone."""
+STARTED = (ExecutionState.RUNNING, ExecutionState.SUSPENDED)
 REASON = "not there when its batch's wait was over"
 BY = "trajproc"
 
@@ -23,12 +24,12 @@ def remember(state: State, fact: BatchOverdue) -> None:
 
 
 def commands(state: State, now_s: float) -> list[ExecutionCommanded]:
-    """What is still to be told. One that never started has left nothing to be scored: it is voided."""
+    """What is still to be told. One that has not started has left nothing to be scored: it is voided."""
     found = []
     for name, word in state.late.items():
         execution = _find(state, name)
         if execution is not None and execution.state in ACTIVE:
-            word = "void" if execution.state is ExecutionState.QUEUED else word
+            word = word if execution.state in STARTED else "void"
             found.append(
                 ExecutionCommanded(
                     execution_id=name, group_id=_group(name), ordinal=execution.commanded + 1, command=word, by=BY, reason=REASON,

@@ -135,3 +135,38 @@ async def test_a_suspension_takes_nothing_from_the_wall_clock_of_an_environment_
     assert ending.reason != "wall" and ending.turns == 1 and ending.at_s - started.at_s > 2.5
     served.cancel()
     await asyncio.gather(served, return_exceptions=True)
+
+
+async def test_a_truncated_execution_is_told_until_it_ends_by_itself_over_a_restart_and_is_scored(driver):
+    """C5: a suspended execution is told to finish: its pending call goes on, its environment hears Truncate, and again after the gateway was killed; its
+    own ending counts: timed out, reason `truncated`, outcome .25, with the turn it had made."""
+    key, attempt = await driver.begin()
+    client = driver.client(key, retries=20)
+    await ask(client, "one")
+    await driver.command(1, "suspend")
+    await driver.fact(lambda f: isinstance(f, ExecutionSuspended) and f.execution_id == driver.execution)
+    await driver.command(2, "truncate")
+    assert (await heard(driver, "truncate")).truncate.reason == "because"
+    await driver.environment.detach()
+    await driver.restart_gateway(signal.SIGKILL)
+    await driver.environment.attach()
+    assert (await heard(driver, "truncate")).execution_id == driver.execution
+    evaluation = {"outcome": 0.25, "valid": True}
+    said = {"ending": "timed_out", "reason": "truncated", "external_calls": 0, "evaluation": evaluation}
+    await driver.environment.say(driver.execution, attempt, ended=said)
+    ending = await driver.ending()
+    assert (ending.ending, ending.reason, ending.attempt, ending.turns) == ("timed_out", "truncated", attempt, 1)
+    assert ending.evaluation.valid and ending.evaluation.outcome == 0.25
+
+
+async def test_what_was_not_begun_is_voided_when_it_is_truncated(driver):
+    """C5: nobody is attached: nothing was done that could be scored, and the task is not given out when an environment comes."""
+    await driver.environment.detach()
+    await driver.submitted()
+    await driver.dispatch(driver.name(0))
+    await driver.command(1, "truncate")
+    ending = await driver.ending()
+    assert (ending.ending, ending.reason, ending.turns, ending.evaluation) == ("voided", "truncated", 0, None)
+    await driver.environment.attach()
+    await asyncio.sleep(0.5)
+    assert driver.environment.assignments == {}

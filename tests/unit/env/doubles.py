@@ -128,6 +128,11 @@ class GatewayDouble(rpc.EnvironmentServiceServicer):
             pb.AttachResponse(execution_id=execution, attempt=attempt, cancel=pb.Cancel(reason="voided"))
         )
 
+    def truncate(self, execution: str, attempt: int = 1) -> None:
+        self._out.put_nowait(
+            pb.AttachResponse(execution_id=execution, attempt=attempt, truncate=pb.Truncate(reason="late"))
+        )
+
     def drop(self) -> None:
         self._out.put_nowait(None)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 
 import pytest
 
@@ -128,3 +129,54 @@ async def test_a_wrong_key_is_an_error_and_not_a_loop():
     with pytest.raises(Unavailable, match="wrong or missing key"):
         await asyncio.wait_for(Attachment(Counter, "counter", 1, f"127.0.0.1:{server.port}", "wrong").serve(), 5)
     await server.stop(0)
+
+
+async def test_what_is_truncated_while_it_asks_the_model_is_scored_on_what_it_left_behind():
+    """C5, B4: one of three counts is done, the second answer never comes, 60 s of wall clock are left. Told that its time is up it ends at once as
+    timed out, `truncated`, with the milestone it reached; told again it says nothing more."""
+
+    asked = asyncio.Event()
+
+    async def slow(body, n):
+        if len(body["messages"]) > 1:
+            asked.set()
+            await asyncio.sleep(30)
+        return tool_reply()
+
+    async with ChatDouble(slow) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway):
+            gateway.assign()
+            await received(gateway)
+            await asyncio.wait_for(asked.wait(), 5)
+            gateway.truncate("g000001-e0")
+            gateway.truncate("g000001-e0")
+            ended = (await received(gateway)).ended
+            assert (ended.ending, ended.reason, ended.external_calls) == ("timed_out", "truncated", 1)
+            assert ended.evaluation.valid and dict(ended.evaluation.milestones) == {"counted": True}
+            gateway.truncate("g000001-e0")
+            await asyncio.sleep(0.05)
+            assert gateway.received.empty()
+
+
+async def test_a_tool_call_in_hand_has_its_grace_when_the_execution_is_truncated():
+    """C5: a step that returns within the grace counts; the model is not asked again."""
+    stepping, go_on = threading.Event(), threading.Event()
+
+    class Slow(Counter):
+        def step(self, call):
+            stepping.set()
+            go_on.wait(5)
+            return super().step(call)
+
+    async with ChatDouble(lambda body, n: tool_reply()) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway, Slow):
+            gateway.assign()
+            await received(gateway)
+            await asyncio.to_thread(stepping.wait, 5)
+            gateway.truncate("g000001-e0")
+            await asyncio.sleep(0.05)
+            go_on.set()
+            ended = (await received(gateway)).ended
+            assert (ended.reason, ended.external_calls, len(chat.requests)) == ("truncated", 1, 1)
