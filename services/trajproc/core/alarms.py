@@ -17,7 +17,7 @@ def of_batch(fact: BatchClosed, no_gradient_streak: int, config: TrajprocConfig)
     found = []
     if fact.no_gradient and no_gradient_streak % config.no_gradient_alarm == 0:
         found.append(_alarm(
-            "no_gradient", fact, f"{no_gradient_streak} batches in a row gave no gradient: rewards do not differ within any group",
+            "no_gradient", fact, f"{no_gradient_streak} batches in a row gave no gradient: no group has an advantage other than zero",
             {"batches": float(no_gradient_streak)},
         ))  # fmt: skip
     try:

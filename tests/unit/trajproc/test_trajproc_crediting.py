@@ -37,6 +37,22 @@ def test_a_group_without_difference_learns_from_its_segments():
     assert fused.queue and not fused.batch().no_gradient
 
 
+def test_rows_carry_the_advantage_of_each_call_to_its_tokens():
+    """D3, B7: the first execution's calls 0 and 1 sampled 20…23, calls 2 and 3 24…27; credited .1 and −.1, its prompts 0. The other execution
+    has advantage 0 throughout: it is in the batch all the same, and in its divisor."""
+    settings = config(turns_per_step=8, milestone_share=0.2, critic="zero", lambda_scale=0.5, credit="fusion")
+    live = Live(settings).see(*pair_of_failures())
+    rows = {row.sample_id: row for micro in live.queue for row in micro.rows}
+    row = rows[f"{NAME}-e0-a1"]
+    found = dict(zip(r.array(row.tokens, "int32").tolist(), r.array(row.advantages, "float32").tolist(), strict=True))
+    assert [found[token] for token in range(20, 28)] == pytest.approx([0.1] * 4 + [-0.1] * 4)
+    assert found[1] == found[11] == 0.0
+    assert not r.array(rows[f"{NAME}-e1-a1"].advantages, "float32").any()
+    (ready, _) = live.all(r.SampleReady)
+    assert (ready.segments, ready.kappa, ready.segment_starts) == (2, 0.0, [0, 2])
+    assert ready.segment_advantages == pytest.approx([0.1, -0.1]) and ready.advantage == 0.0
+
+
 def test_the_same_facts_give_the_same_credit_whatever_was_said_between():
     """E: a processor that folds the whole stream again, its own words included, has the same critic and says nothing new."""
     settings = config(turns_per_step=16, milestone_share=0.2, credit="segment")

@@ -1,10 +1,9 @@
-"""Rewards, advantages, packing (B7, D4, D5, B4)."""
+"""Rewards (D4, D5, B4)."""
 
 import pytest
 
 from gyre.errors import InvalidInput
 from gyre.records import Evaluation
-from services.trajproc.core.advantage import advantages
 from services.trajproc.core.scoring import composite, is_success, why_no_reward
 from tests.unit.trajproc.builders import config, ended
 
@@ -47,26 +46,3 @@ def test_errors_and_failed_evaluations_are_no_rewards():
     assert why_no_reward(ended("g000000", 0, 0.2, ending="timed_out")) == ""
     with pytest.raises(InvalidInput):
         composite(Evaluation(outcome=1.0, valid=False), SHARE)
-
-
-def test_the_baseline_is_by_execution_and_never_by_row():
-    """slime#2302: rows' rewards [1,1,1,0], the first three of one execution: executions have [1,0], baseline .5, so rows get
-    [.5,.5,.5,−.5]; by row the baseline would be .75."""
-    by_execution = advantages("group", [1.0, 0.0])
-    assert [by_execution[execution] for execution in (0, 0, 0, 1)] == [0.5, 0.5, 0.5, -0.5]
-
-
-def test_each_advantage_by_hand():
-    """Rewards [1,0,0,0]: mean .25, population deviation √(.25·.75) = .4330; leaving one out: 1−0 and 0−1/3."""
-    rewards = [1.0, 0.0, 0.0, 0.0]
-    assert advantages("group", rewards) == [0.75, -0.25, -0.25, -0.25]
-    assert advantages("group_std", rewards) == pytest.approx([1.7321, -0.5774, -0.5774, -0.5774], abs=1e-4)
-    assert advantages("leave_one_out", rewards) == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3])
-    assert advantages("zero", rewards) == [0.0] * 4
-
-
-@pytest.mark.parametrize("name", ["group", "group_std", "leave_one_out"])
-def test_equal_rewards_and_single_ones_have_exactly_no_advantage(name):
-    """C10: .1+.2 style rounding of a mean must not look like a gradient."""
-    assert advantages(name, [0.1 + 0.2] * 7) == [0.0] * 7
-    assert advantages(name, [1.0]) == [0.0]
