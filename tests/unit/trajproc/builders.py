@@ -148,10 +148,12 @@ def config(**settings) -> TrajprocConfig:
 class Live:
     """A processor as the shell drives it: what it says is kept in order, and folded at once."""
 
+    evaluators: tuple = ()
+
     def __init__(
         self, settings: TrajprocConfig | None = None, past: list | None = None, is_streaming: bool = True
     ) -> None:
-        self.processor = Processor(settings or config(), PAYLOAD, is_streaming)
+        self.processor = Processor(settings or config(), PAYLOAD, is_streaming, self.evaluators)
         self.said: list = []
         self.stream: list = []
         """Facts in the order a stream would hold them; micro-steps are not facts."""

@@ -42,6 +42,8 @@ class Mortal(Live):
 class World:
     """Others' facts by script; a step opens when the last one's batch is closed."""
 
+    mortal = Mortal
+
     def __init__(
         self,
         script,
@@ -53,7 +55,7 @@ class World:
     ) -> None:
         self.script, self.settings, self.ahead, self.ticks = list(script), settings, ahead, ticks
         self.is_streaming = is_streaming
-        self.live = Mortal(settings, is_streaming=is_streaming)
+        self.live = self.mortal(settings, is_streaming=is_streaming)
         self.live.lives = lives
         self.said: list = []
         self.queue: list[r.MicroStep] = []
@@ -85,7 +87,7 @@ class World:
     def _restart(self, stream: list) -> None:
         self.said += self.live.said
         self.queue += self.live.queue
-        self.live = Mortal(self.settings, past=stream, is_streaming=self.is_streaming)
+        self.live = self.mortal(self.settings, past=stream, is_streaming=self.is_streaming)
 
     @property
     def facts(self) -> list:
