@@ -29,6 +29,8 @@ class SampleReady(msgspec.Struct, frozen=True, kw_only=True, tag="sample.ready")
     """Policy-sampled tokens of the whole tree."""
     paths: int
     """Chosen candidate paths, at most J_max (B5)."""
+    sequences_chosen: int = 0
+    """Model calls that these targets are of."""
     policy_version: int
     """v_d."""
     version_min: int

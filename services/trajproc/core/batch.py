@@ -170,6 +170,8 @@ def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
         staleness_mean=mean,
         staleness_max=oldest,
         at_s=at_s,
+        untrained_targets=sum(part.untrained_targets for part in parts),
+        untrained_sequences=sum(part.untrained_sequences for part in parts),
     )
 
 

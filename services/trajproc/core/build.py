@@ -2,7 +2,7 @@
 
 from gyre.config import TrajprocConfig
 from gyre.records import ExecutionEnded, SampleDropped, SampleReady
-from services.trajproc.core.rows import make_rows, targets_of, tokens_sampled, version_range
+from services.trajproc.core.rows import make_rows, sequences_of, targets_of, tokens_sampled, version_range
 from services.trajproc.core.sampling import choose_paths
 from services.trajproc.core.scoring import repeated_share
 from services.trajproc.core.state import Group, Sample, Verdict
@@ -39,6 +39,7 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         tokens_tree=tree.tokens_unique,
         tokens_flat=tree.tokens_flat,
         targets_chosen=targets_of(tree, paths),
+        sequences_chosen=sequences_of(tree, paths),
         targets_sampled=tokens_sampled(tree),
         paths=len(paths),
         policy_version=group.policy_version,

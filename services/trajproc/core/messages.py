@@ -53,6 +53,8 @@ def take(
     micros = micro_steps(group, batch, config, payload_bytes_max, now_s)
     if sends_now:
         yield from micros
+    untrained = [verdict for verdict in group.trainable if taken.dropped.get(verdict.sample_id) == "no_gradient"]
+    ready = [sample_of_group(group, verdict, config, now_s).ready for verdict in untrained]
     yield r.BatchExtended(
         step=batch.step,
         group_id=group.group_id,
@@ -61,6 +63,8 @@ def take(
         turns=taken.turns,
         turns_total=batch.turns_through(group.group_id),
         at_s=now_s,
+        untrained_targets=sum(fact.targets_chosen for fact in ready),
+        untrained_sequences=sum(fact.sequences_chosen for fact in ready),
     )
 
 

@@ -24,6 +24,12 @@ def targets_of(tree: Tree, paths: Sequence[Path], class_order: Sequence[str] = T
     return int(tree.lengths[_target_nodes(tree, paths, class_order)].sum())
 
 
+def sequences_of(tree: Tree, paths: Sequence[Path], class_order: Sequence[str] = TRAINED_ROLES) -> int:
+    """Calls with a target on the chosen paths."""
+    nodes = _target_nodes(tree, paths, class_order)
+    return len(np.unique(tree.owners[nodes[tree.lengths[nodes] > 0]]))
+
+
 def make_rows(
     tree: Tree, paths: Sequence[Path], sample_id: str, advantages_C: npt.NDArray, tokens_max: int, traceparent: str = "",
     class_order: Sequence[str] = TRAINED_ROLES,

@@ -159,6 +159,9 @@ class Taken:
     """Sample → reason (`no_gradient`, `quota`, `truncated`): dropped as the group is taken."""
     micro_ids: list[str] | None = None
     """None until the fact BatchExtended is on record."""
+    untrained_targets: int = 0
+    """As the fact says: target tokens of its executions without gradient."""
+    untrained_sequences: int = 0
 
 
 @dataclass(slots=True)

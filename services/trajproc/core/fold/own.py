@@ -55,6 +55,7 @@ def extended(pool: Pool, fact: r.BatchExtended) -> None:
         take(pool, batch, group, fact.at_s)
     taken = batch.taken[fact.group_id]
     taken.micro_ids, taken.sample_ids, taken.turns = list(fact.micro_ids), list(fact.sample_ids), fact.turns
+    taken.untrained_targets, taken.untrained_sequences = fact.untrained_targets, fact.untrained_sequences
     if group is not None and not pool.is_streaming:
         batch.held[fact.group_id] = group
     pool.forget(fact.group_id)
