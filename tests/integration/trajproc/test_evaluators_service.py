@@ -12,7 +12,7 @@ from gyre import ids
 from gyre import records as r
 from gyre.bus.server import free_port, wait_for_port
 from gyre.bus.subjects import natural_key
-from tests.integration.trajproc.test_trajproc_service import Others
+from tests.integration.trajproc.others import Others
 from tests.support import ROOT, TestRun
 from tests.unit.trajproc.builders import dispatched, execution, opened, started, submitted
 
@@ -78,8 +78,8 @@ class Watch(Others):
 async def test_answers_are_facts_a_kill_asks_again_only_what_is_not_on_record(tmp_path):
     """B4: four executions that all failed, in two groups. The reward model fails twice on the first, then says .8; the second is
     answered .2; the third never (required: evaluation_failed, never a zero); the fourth is held while the process is killed (kill -9).
-    The rule over gRPC says .5 of each. After the restart: nothing that was answered is asked again, the fourth is; each fact stands once; rewards are .2·.5 = .1 by the
-    rule and .4 of the rest by the model: .1 + .9·.4·.8 = .388 and .1 + .9·.4·.2 = .172."""
+    The rule over gRPC says .5 of each. After the restart nothing that was answered is asked again, the fourth is; each fact stands once.
+    Rewards are .2·.5 = .1 by the rule and .4 of the rest by the model: .1 + .9·.4·.8 = .388 and .1 + .9·.4·.2 = .172."""
     first, second = ids.group_id(0), ids.group_id(1)
     samples = [ids.sample_id(ids.execution_id(group, member), 1) for group in (first, second) for member in (0, 1)]
     model = RewardModel({samples[0]: [None, None, 0.8], samples[1]: [0.2], samples[2]: [None], samples[3]: [0.6]})
