@@ -29,7 +29,6 @@ class Path:
     """A chosen path: its leaf, and the nodes that no path chosen earlier holds, top down. The fresh nodes of all paths are the chosen subtree."""
 
     leaf: int
-    nodes: list[int]
     fresh: list[int]
 
 
@@ -76,7 +75,7 @@ def choose_paths(
         for node in fresh:
             is_used_N[node] = True
             along_L[below_N[node] : below_N[tree.lasts[node]]] -= unused_N[node]
-        chosen.append(Path(leaf, tree.path(leaf), fresh))
+        chosen.append(Path(leaf, fresh))
     return chosen
 
 

@@ -7,10 +7,7 @@ A node is a run of tokens that no context leaves midway, all sampled by one call
 model saw it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -77,21 +74,6 @@ class Shape:
         return int(self.lengths[self.owners != NOT_SAMPLED].sum())
 
 
-class Node:
-    """One node with its arrays by token."""
-
-    def __init__(self, tree: Tree, index: int) -> None:
-        self.parent, self.start = int(tree.parents[index]), int(tree.starts[index])
-        self.tokens, self.logprobs, self.versions = tree.tokens(index), tree.logprobs(index), tree.versions(index)
-        self.owner = np.full(len(self.tokens), tree.owners[index], np.int32)
-        below = [int(n) for n in np.flatnonzero(tree.parents == index) if n != ROOT]
-        self.children = {int(tree.tokens(child)[0]): child for child in below}
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.tokens)
-
-
 @dataclass(eq=False, kw_only=True)
 class Tree(Shape):
     """A tree over records that are in memory; its tokens are theirs."""
@@ -101,11 +83,6 @@ class Tree(Shape):
     """int32[N], the call whose record the node's tokens are read from: its owner, else any that brought them."""
     set_aside: dict[str, Problem] = field(default_factory=dict)
     """Calls that have no place in the tree, and why."""
-
-    @cached_property
-    def nodes(self) -> list[Node]:
-        """Node by node, for readers that want the tokens' owners one by one."""
-        return [Node(self, index) for index in range(len(self.parents))]
 
     def tokens(self, node: int) -> npt.NDArray:
         call = self.calls[self.sources[node]] if node != ROOT else None
