@@ -10,7 +10,7 @@ from gyre import ids
 from gyre import records as r
 from gyre.bus.subjects import natural_key
 from gyre.records import array
-from tests.integration.trajproc.others import Others
+from tests.integration.trajproc.others import watching
 from tests.support import ROOT, TestRun
 from tests.unit.trajproc.builders import call, dispatched, ended, execution, opened, started, submitted
 
@@ -37,9 +37,7 @@ async def test_broken_records_are_set_aside_and_the_rest_of_their_execution_is_t
         call([9], [10], index=4, parent=1, cut=8, execution=NAMES[0]),
     ]  # fmt: skip
     want = {"lengths": 1, "version_unknown": 1, "foreign_parent": 1, "orphan": 1}
-    async with TestRun(tmp_path, SETTINGS) as run:
-        others = Others(run)
-        await others.watch()
+    async with TestRun(tmp_path, SETTINGS) as run, watching(run) as others:
         await run.start("services.ledger", endpoint="ledger")
         process = await run.start("services.trajproc", endpoint="trajproc")
         await others.say(started(), submitted(GROUP), dispatched(GROUP, 2), opened(0))

@@ -1,8 +1,5 @@
 """The processor as a process on a real nats-server: samples, micro-steps, a closed batch; killed in the middle, nothing twice."""
 
-import asyncio
-import contextlib
-
 from gyre import ids
 from gyre import records as r
 from gyre.api.trajproc.v1 import trajproc_pb2 as pb
@@ -10,7 +7,7 @@ from gyre.api.trajproc.v1 import trajproc_pb2_grpc
 from gyre.bus import work
 from gyre.bus.subjects import natural_key
 from gyre.rpc.channel import open_channel
-from tests.integration.trajproc.others import Others
+from tests.integration.trajproc.others import watching
 from tests.support import TestRun
 from tests.unit.trajproc.builders import dispatched, execution, opened, started, submitted
 
@@ -21,9 +18,7 @@ async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(t
     """B3–B7, C5: four groups of two executions with two calls each make two batches of 8 turns; the process is killed twice (kill -9):
     with half a batch taken, and while facts arrive. Each fact is said once, each micro-step is in one batch."""
     groups = [ids.group_id(index) for index in range(4)]
-    async with TestRun(tmp_path, SETTINGS) as run:
-        others = Others(run)
-        tasks = await others.watch()
+    async with TestRun(tmp_path, SETTINGS) as run, watching(run) as others:
         process = await run.start("services.trajproc", endpoint="trajproc")
         await others.say(started(), *map(submitted, groups), *(dispatched(group, 2) for group in groups), opened(0))
         await others.say(*execution(groups[0], 0, 1.0, turns=2), *execution(groups[0], 1, 0.0, turns=2))
@@ -60,10 +55,6 @@ async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(t
         await others.until(lambda: len({micro.micro_id for micro in others.micros}) == len(listed))
         process.terminate()
         assert await process.wait() == 0
-        for task in tasks:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     keys = [natural_key(fact) for fact in others.facts]
     assert len(keys) == len(set(keys)), "nothing is said twice"
