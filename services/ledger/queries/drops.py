@@ -8,6 +8,8 @@
     missing    {by_policy: [{policy, batches, executions, waited_s_mean}], truncated, dropped}
                what had not arrived when a batch's wait was over (C5); executions ended by `truncate`, dropped for the wait
     set_aside  {calls, tokens, reasons: [{reason, meaning, calls, executions, tokens}], examples: [{reason, call_id, detail}]}
+    evaluators  [{evaluator, kind, asked, failed, partial, value_mean, tries_mean, took_s_mean, last_failure: {sample_id, detail}}]
+               evaluators beside the environment: executions they were asked about, and could not be had for (B4)
     line     the settings that draw the line: age_steps_max, wait_s, missing, truncated_share_max, failed_share_max,
              failed_share_by_type
 """
@@ -53,6 +55,17 @@ SELECT reason, call_id, detail FROM set_aside WHERE run = :run AND reason = :rea
 EXAMPLES_MAX = 3
 """Shown of each reason; `gyre explain` marks every one."""
 
+EVALUATORS = """
+SELECT evaluator, kind, count(*) AS asked, sum(CASE WHEN valid THEN 0 ELSE 1 END) AS failed,
+       sum(CASE WHEN partial THEN 1 ELSE 0 END) AS partial, avg(value) AS value_mean, avg(tries) AS tries_mean,
+       avg(took_s) AS took_s_mean
+FROM scores WHERE run = :run GROUP BY evaluator, kind ORDER BY evaluator
+"""
+
+LAST_FAILURE = """
+SELECT sample_id, detail FROM scores WHERE run = :run AND evaluator = :evaluator AND value IS NULL ORDER BY at_s DESC, sample_id LIMIT 1
+"""
+
 
 def drops(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives."""
@@ -73,6 +86,7 @@ def drops(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]
             "dropped": one(connection, LATE, run=run)["count"],
         },
         "set_aside": _set_aside(connection, run),
+        "evaluators": [_evaluator(connection, run, row) for row in rows(connection, EVALUATORS, run=run)],
         "line": {
             "age_steps_max": line.age_steps_max, "wait_s": line.wait_s, "missing": line.missing, "truncated_share_max": line.truncated_share_max,
             "failed_share_max": line.failed_share_max, "failed_share_by_type": dict(line.failed_share_by_type),
@@ -87,6 +101,15 @@ def _reason(row: dict[str, Any]) -> dict[str, Any]:
         "occupancy_s": float(number(row["occupancy_s"])), "age_steps_mean": float(number(row["age_steps_mean"])),
         "age_steps_max": number(row["age_steps_max"]), "waited_s_mean": float(number(row["waited_s_mean"])),
     }  # fmt: skip
+
+
+def _evaluator(connection: sa.Connection, run: str, row: dict[str, Any]) -> dict[str, Any]:
+    failure = one(connection, LAST_FAILURE, run=run, evaluator=row["evaluator"])
+    means = {
+        name: None if row[name] is None else float(row[name]) for name in ("value_mean", "tries_mean", "took_s_mean")
+    }
+    counts = {name: int(row[name]) for name in ("asked", "failed", "partial")}
+    return {"evaluator": row["evaluator"], "kind": row["kind"], **counts, **means, "last_failure": failure or None}
 
 
 def _set_aside(connection: sa.Connection, run: str) -> dict[str, Any]:

@@ -124,6 +124,15 @@ def test_what_evaluators_said_is_on_the_page_of_its_sample_and_a_failed_one_is_n
     assert others["scores"] == []
 
 
+def test_evaluators_that_failed_are_counted_with_their_last_words(whole):
+    """B4: each was asked about one execution that had been cut short; the slow one could not be had."""
+    with whole.read() as connection:
+        slow, taste = drops(connection, RUN, config())["evaluators"]
+    assert (slow["asked"], slow["failed"], slow["partial"], slow["value_mean"]) == (1, 1, 1, None)
+    assert slow["last_failure"] == {"sample_id": "g000001-e1-a2", "detail": "timed out"}
+    assert (taste["failed"], taste["value_mean"], taste["took_s_mean"], taste["last_failure"]) == (0, 0.75, 1.5, None)
+
+
 def test_one_page_explains_a_trained_sample(whole):
     """C11, C7: the reproducibility four, versions 0, 0, 1 of each call's tokens, its second attempt, its step and staleness."""
     with whole.read() as connection:
