@@ -1,6 +1,6 @@
 """What goes into a batch, and what is said when it closes (C5, C8, C10). Pure functions of groups and batches."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from gyre.config import EvaluatorConfig, TrajprocConfig
 from gyre.errors import InvariantBroken
@@ -14,22 +14,24 @@ from services.trajproc.core.scoring import (
     values_of,
     why_no_reward,
 )
-from services.trajproc.core.setaside import set_aside
 from services.trajproc.core.state import Batch, Group, Member, Taken, Verdict, sample_of
-from services.trajproc.core.tree import usable
 
 SHARE_EPSILON = 1e-9
 """Shares such as 0.2·5 must count as the whole numbers they are."""
 
 
-def leave_out(group: Group, versions: Container[int]) -> dict[str, CallSetAside]:
-    """Set aside, of a complete group's members with a reward, the call records that cannot be trusted; what is left is sound."""
+def leave_out(group: Group) -> dict[str, CallSetAside]:
+    """Set aside, of a complete group's members with a reward, the call records that cannot be trusted; what is left is sound.
+
+    Told when everything is there and in call order, so that the order in which records arrived does not matter.
+    """
     facts: dict[str, CallSetAside] = {}
-    for member in [group.members[name] for name in group.execution_ids]:
-        if member.ended is None or why_no_reward(member.ended):
+    for member in group.dispatched_members:
+        if member.ended is None or member.builder is None or why_no_reward(member.ended):
             continue
-        for name, problem in set_aside(member.calls.values(), versions).items():
-            call = member.calls.pop(name)
+        problems = member.builder.problems
+        for name in sorted(problems, key=lambda name: (member.calls[name].call_index, name)):
+            call, problem = member.calls.pop(name), problems[name]
             facts[name] = CallSetAside(
                 call_id=name, execution_id=member.execution_id, group_id=group.group_id, attempt=member.ended.attempt,
                 reason=problem.reason, detail=problem.detail, tokens=len(call.output_ids) // 4,
@@ -77,8 +79,7 @@ def is_placeholder(member: Member) -> bool:
 
 def has_targets(member: Member) -> bool:
     """Whether sampling will find a target."""
-    calls, _ = usable(member.calls.values())
-    return any(is_target(call) for call in calls)
+    return any(is_target(call) for call in member.calls.values())
 
 
 def failed_share_line(task_type: str, config: TrajprocConfig) -> float:

@@ -2,11 +2,11 @@
 
 from gyre.config import TrajprocConfig
 from gyre.records import ExecutionEnded, SampleDropped, SampleReady
+from services.trajproc.core.roles import TRAINED_ROLES
 from services.trajproc.core.rows import make_rows, sequences_of, targets_of, tokens_sampled, version_range
 from services.trajproc.core.sampling import choose_paths
 from services.trajproc.core.scoring import repeated_share
 from services.trajproc.core.state import Group, Sample, Verdict
-from services.trajproc.core.tree import build_tree
 
 SEGMENTS_SHOWN_MAX = 64
 """Segments of which the fact about a sample says the advantage; their number is said in any case."""
@@ -15,8 +15,8 @@ SEGMENTS_SHOWN_MAX = 64
 def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: float) -> Sample:
     """Token work happens here and only here; the same records give the same rows."""
     ended = verdict.ended
-    calls = group.members[ended.execution_id].calls.values()
-    tree = build_tree(calls)
+    member = group.members[ended.execution_id]
+    tree = member.tree(TRAINED_ROLES)
     paths = choose_paths(tree, verdict.sample_id, config.paths_max)
     oldest, mean, newest = version_range(tree)
     ready = SampleReady(
@@ -48,7 +48,7 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         version_max=newest,
         at_s=now_s,
         traceparent=ended.traceparent,
-        repeated_share=repeated_share(calls),
+        repeated_share=repeated_share(member.calls.values()),
     )
     advantages_C = verdict.credit.of([call.call_index for call in tree.calls])
     rows = make_rows(tree, paths, verdict.sample_id, advantages_C, config.row_tokens_max, ended.traceparent)

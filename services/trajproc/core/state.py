@@ -4,12 +4,14 @@ An execution's records live from its first call until its group is taken into a 
 its name, which tells a late repeat from news.
 """
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from gyre import ids
 from gyre.records import BatchOverdue, CallRecorded, CallSetAside, ExecutionEnded, RewardScored, Row, SampleReady
 from services.trajproc.core.credit import NO_CREDIT, Credit
 from services.trajproc.core.scoring.reward import why_no_reward
+from services.trajproc.core.tree import Known, Tree, TreeBuilder
 
 
 @dataclass(slots=True)
@@ -19,6 +21,9 @@ class Member:
     execution_id: str
     attempt: int = 0
     calls: dict[str, CallRecorded] = field(default_factory=dict)
+    """All that arrived; those that cannot be trusted leave when the group is complete."""
+    builder: TreeBuilder | None = None
+    """Their tree so far."""
     ended: ExecutionEnded | None = None
     scores: dict[str, RewardScored] = field(default_factory=dict)
     """Evaluator → its word on record about this attempt."""
@@ -31,8 +36,18 @@ class Member:
         """Whether words of `attempt` count. A newer one fences what came before, unless the execution has ended."""
         if attempt > self.attempt and self.ended is None:
             self.attempt = attempt
-            self.calls, self.scores = {}, {}
+            self.calls, self.builder, self.scores = {}, None, {}
         return attempt == self.attempt
+
+    def add(self, call: CallRecorded, versions: Container[int]) -> None:
+        """A record of the newest attempt; `versions`: those that were published."""
+        self.builder = self.builder or TreeBuilder(Known(versions))
+        self.builder.add(call)
+        self.calls.setdefault(call.call_id, call)
+
+    def tree(self, class_order: Sequence[str]) -> Tree:
+        """Of its sound records."""
+        return (self.builder or TreeBuilder()).tree(class_order)
 
     @property
     def is_complete(self) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from gyre import ids
 from gyre import records as r
-from services.trajproc.core.setaside import set_aside
+from services.trajproc.core.tree import Known, TreeBuilder
 from tests.unit.trajproc.builders import Live, call, config, dispatched, ended, execution, opened, started
 
 A = "g000001"
@@ -21,8 +21,10 @@ def changed(record: r.CallRecorded, **fields) -> r.CallRecorded:
 
 
 def reasons(*records: r.CallRecorded, versions=frozenset({0})) -> dict[int, str]:
-    found = set_aside(records, versions)
-    return {int(name.rpartition("-c")[2]): problem.reason for name, problem in found.items()}
+    builder = TreeBuilder(Known(versions))
+    for record in records:
+        builder.add(record)
+    return {int(name.rpartition("-c")[2]): problem.reason for name, problem in builder.problems.items()}
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def test_a_record_waits_for_its_parent_and_takes_its_place_when_the_parent_comes
     builder = TreeBuilder()
     chain = [call([1], [2]), call([3], [4], index=1, parent=0, cut=2), call([5], [6], index=2, parent=1, cut=4)]
     assert builder.add(chain[2]) is None and builder.add(chain[1]) is None
-    assert builder.calls == [] and len(builder.orphans()) == 2 and len(builder.tree().parents) == 1
+    assert builder.calls == [] and len(builder.problems) == 2 and len(builder.tree().parents) == 1
     builder.add(chain[0])
-    assert builder.orphans() == {} and builder.tree().context(2).tolist() == [1, 2, 3, 4, 5, 6]
+    assert builder.problems == {} and builder.tree().context(2).tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_hangs_from_a_record_set_aside_is_an_orphan_and_the_rest_stays():

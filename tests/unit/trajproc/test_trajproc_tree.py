@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.trajproc.core.tree import build_tree, usable
+from services.trajproc.core.tree import build_tree
 from tests.unit.trajproc.builders import call
 
 
@@ -79,7 +79,7 @@ def test_a_record_whose_parent_is_missing_is_left_out_with_what_hangs_from_it():
 def test_records_whose_lengths_do_not_add_up_are_left_out():
     """B1: a cut beyond the parent's context, or too few log-probabilities, can only be a defect."""
     beyond = call([6], [7], index=1, parent=0, cut=99)
-    assert usable([call([1], [2]), beyond])[1] == 1
+    assert len(build_tree([call([1], [2]), beyond]).set_aside) == 1
 
 
 @settings(max_examples=150, deadline=None)

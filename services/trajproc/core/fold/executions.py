@@ -70,7 +70,7 @@ def called(pool: Pool, fact: r.CallRecorded) -> object:
     member = group.member(fact.execution_id)
     if not member.see(fact.attempt) or group.verdicts is not None:
         return NO_NEWS
-    member.calls.setdefault(fact.call_id, fact)
+    member.add(fact, pool.published)
     if member.ended is None:
         return NO_NEWS
     return pool.settle(group)

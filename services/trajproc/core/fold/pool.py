@@ -108,7 +108,7 @@ class Pool:
     def settle(self, group: Group) -> None:
         """When the last member has ended, and every evaluator has had its say, what becomes of each is decided."""
         if group.verdicts is None and not self._ask(group) and group.is_complete:
-            group.set_aside = batches.leave_out(group, self.published)
+            group.set_aside = batches.leave_out(group)
             if group.set_aside:
                 self.want("set_aside", group.group_id, group)
             group.verdicts = batches.judge(group, self.config, self.evaluators)

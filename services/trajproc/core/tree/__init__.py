@@ -29,7 +29,7 @@ What does not arrive as it should has a meaning:
 | an aborted call that went on under newer weights | one output; versions stay with their tokens |
 """
 
-from services.trajproc.core.tree.builder import TreeBuilder, build_tree, usable
+from services.trajproc.core.tree.builder import TreeBuilder, build_tree
 from services.trajproc.core.tree.problems import Known, Problem, problem_of
 from services.trajproc.core.tree.tree import NOT_SAMPLED, ROOT, Shape, Tree
 
@@ -43,5 +43,4 @@ __all__ = [
     "TreeBuilder",
     "build_tree",
     "problem_of",
-    "usable",
 ]

@@ -53,9 +53,14 @@ class TreeBuilder:
             for parent, records in self._waiting.items() for record in records
         }  # fmt: skip
 
+    @property
+    def problems(self) -> dict[str, Problem]:
+        """Every record that has no place, if nothing more arrives."""
+        return self.set_aside | self.orphans()
+
     def tree(self, class_order: Sequence[str] = TRAINED_ROLES) -> Tree:
         """The tree of the records that have their place, the same in whatever order they came. `class_order`: the roles that are trained."""
-        return freeze(self._in_order(), self._runs, frozenset(class_order), self.set_aside | self.orphans())
+        return freeze(self._in_order(), self._runs, frozenset(class_order), self.problems)
 
     def _in_order(self) -> list[Placed]:
         return sorted(self._placed.values(), key=lambda placed: (placed.record.call_index, placed.record.call_id))
@@ -110,17 +115,7 @@ class TreeBuilder:
 
 def build_tree(records: Iterable[CallRecorded], class_order: Sequence[str] = TRAINED_ROLES) -> Tree:
     """Records of one attempt, in any order → their tree."""
-    return _filled(records).tree(class_order)
-
-
-def usable(records: Iterable[CallRecorded]) -> tuple[list[CallRecorded], int]:
-    """Records in call order, each call once, whose contexts can be known; and how many were left out (repeats apart)."""
-    builder = _filled(records)
-    return builder.calls, len(builder.set_aside | builder.orphans())
-
-
-def _filled(records: Iterable[CallRecorded]) -> TreeBuilder:
     builder = TreeBuilder()
     for record in records:
         builder.add(record)
-    return builder
+    return builder.tree(class_order)
