@@ -189,6 +189,40 @@ def test_the_failure_quota_keeps_a_share_by_task_type_and_the_baseline_of_all():
     assert live.batch().failed_share == {"repair": 0.5}
 
 
+def test_what_the_quota_drops_is_refilled_by_further_groups():
+    """C10, C5: share .5, five turns wanted, groups of four with outcomes [1,0,0,0], one turn each. Each group keeps its success and one failed
+    sample, so their dropped members' turns fill nothing: three groups are needed (2 + 2 + 2 turns), where without a quota two (4 + 4) would do."""
+    stories = [group(name, [1.0, 0.0, 0.0, 0.0]) for name in (A, B, C)]
+    live = Live(config(turns_per_step=5, failed_share_max=0.5)).see(opened(0), *stories[0], *stories[1])
+    assert not live.all(r.BatchClosed)
+    live.see(*stories[2])
+    closed = live.batch()
+    assert (closed.groups, closed.turns, closed.divisor, closed.cause) == ([A, B, C], 6, 6, "turns")
+    assert closed.failed_share == {"repair": 0.5} and live.processor.dropped["quota"] == 6
+    free = Live(config(turns_per_step=5)).see(opened(0), *stories[0], *stories[1])
+    assert free.batch().groups == [A, B] and free.batch().turns == 8
+
+
+def test_the_quota_of_one_task_type_leaves_the_others_alone():
+    """C10: no failed sample of `repair` is kept, all of `survey` are: 1 + 2 turns from the two groups."""
+    live = Live(config(turns_per_step=3, failed_share_by_type={"repair": 0.0})).see(opened(0), *group(A, [1.0, 0.0]))
+    live.see(dispatched(B, 2, task_type="survey"), *execution(B, 0, 1.0), *execution(B, 1, 0.0))
+    assert live.batch().failed_share == {"repair": 0.0, "survey": 0.5} and live.batch().turns == 3
+    assert live.drops() == {f"{A}-e1-a1": "quota"}
+
+
+def test_several_groups_at_their_last_step_are_all_waited_for_and_none_is_dropped():
+    """C8: `wait` before `drop`: A and B (v_d 0) stand at the cap of step 1 with a member missing each; C fills the turns. The batch stays open
+    for both, and takes them though it is full."""
+    live = Live(config(age_steps_max=1)).see(*[dispatched(name, 2, 0) for name in (A, B)])
+    live.see(*execution(A, 0, 1.0), *execution(B, 0, 0.0), opened(1), *group(C, [1.0, 0.0], version=1))
+    live.see(*execution(B, 1, 1.0))
+    assert not live.all(r.BatchClosed), "A is still missing"
+    live.see(*execution(A, 1, 0.0))
+    closed = live.batch()
+    assert (closed.groups, closed.staleness_max, closed.cause) == ([C, B, A], 1, "turns") and not live.drops()
+
+
 def test_the_quota_by_hand():
     """C10: (failed + k) ≤ share·(kept + successes + k)."""
     assert kept_max(0, 0, 4, 0.2) == 1, "1 of 5"
@@ -248,7 +282,7 @@ def test_evaluations_are_no_samples():
     facts = [leased(A, 0), dispatched(A, 1, purpose="evaluation"), ended(A, 0, 1.0, purpose="evaluation", calls=0)]
     live = Live().see(started(), submitted(A, "evaluation"), *facts)
     assert not live.said and not live.processor.groups
-    assert live.processor.done == {A}
+    assert A in live.processor.done and live.processor.done.size == 1
 
 
 def test_an_empty_batch_says_so_and_can_be_divided_by():

@@ -9,6 +9,7 @@ from services.trajproc.core import batch as batches
 from services.trajproc.core.credit import make_critic
 from services.trajproc.core.crediting import give_credit
 from services.trajproc.core.scoring import GamingWatch, Question, open_questions
+from services.trajproc.core.spans import GroupNames
 from services.trajproc.core.state import Batch, Group, Verdict
 
 NO_NEWS = object()
@@ -49,8 +50,8 @@ class Pool:
         self.critic = make_critic(config.critic, config.critic_memory)
         """Learns from groups in the order in which they are judged, which is that of the facts that completed them."""
         self.groups: dict[str, Group] = {}
-        self.done: set[str] = set()
-        """Groups of which nothing more is wanted: trained, dropped, or never to be trained."""
+        self.done = GroupNames()
+        """Groups of which nothing more is wanted: trained, dropped, or never to be trained. Costs as much as what is in flight."""
         self.queued: set[str] = set()
         self.is_running = False
         self.has_work = False
