@@ -52,6 +52,8 @@ class TrajprocConfig(Section):
     """Visits that a running mean of `tabular` remembers. 1: the newest only; large: old policies' returns stay in it."""
     milestone_share: Share = 0.3
     """Part of the total reward that milestones can pay; the outcome pays the rest (D5)."""
+    milestones_gated: list[str] = []
+    """Task types whose milestones pay beside a verified success only (D5): where reaching them is worth nothing by itself, as half an answer is."""
     outcome_counts: bool = True
     """false: the environment has no outcome that it can verify; what it says is on record and pays nothing, so a required rule evaluator must."""
     learned_alone: bool = False

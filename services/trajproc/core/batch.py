@@ -56,7 +56,7 @@ def judge(group: Group, config: TrajprocConfig, evaluators: Sequence[EvaluatorCo
             verdict.drop, verdict.detail = "evaluation_failed", failures[member.execution_id]
         if not verdict.drop:
             evaluation, values = member.ended.evaluation, values_of(member.scores, left_out)
-            reward = composite(evaluation, config, evaluators, values)
+            reward = composite(evaluation, config, evaluators, values, member.ended.task_type)
             verdict.reward, verdict.rewards = reward.total, reward.components
             verdict.milestone_weights = reward.milestone_weights
             verdict.success = is_success(evaluation, config, evaluators, values)

@@ -87,6 +87,19 @@ def test_a_milestone_pays_once_and_only_when_declared_and_verified(milestone):
     assert composite(evaluation, TrajprocConfig()).total == (0.2 if milestone == "built" else 0.0)
 
 
+def test_gated_milestones_pay_beside_a_success_only():
+    """D5: for the task type that says so; elsewhere the .2 is paid by itself."""
+    config = TrajprocConfig(milestones_gated=["proof"])
+    failure, success = (
+        Evaluation(outcome=outcome, valid=True, milestones={"built": True}, milestone_weights={"built": 0.2})
+        for outcome in (0.5, 1.0)
+    )
+    assert composite(failure, config, task_type="proof").components["milestone.built"] == 0.0
+    assert composite(failure, config, task_type="proof").milestone_weights == {}
+    assert composite(failure, config, task_type="repair").components["milestone.built"] == 0.2
+    assert composite(success, config, task_type="proof").total == pytest.approx(0.9)
+
+
 def test_a_placeholder_pays_nothing_whoever_says_what():
     """B4: nothing to evaluate at all is reward 0, marked; nobody is asked about it."""
     evaluation = Evaluation(outcome=0.0, valid=True, placeholder=True)

@@ -16,7 +16,7 @@ r is the sum of the rules' weights, s is `trajproc.milestone_share`. What follow
         refuses a q with which a failure could reach a verified success
 
 Milestones are the environment's, verified by the state of its world; no evaluator can add one. Each is paid once: it is a name that is
-true or not, in one evaluation at the end.
+true or not, in one evaluation at the end. Those of a task type in `trajproc.milestones_gated` pay beside a success only.
 """
 
 import math
@@ -71,6 +71,7 @@ def composite(
     config: TrajprocConfig,
     evaluators: Sequence[EvaluatorConfig] = (),
     values: Mapping[str, float] | None = None,
+    task_type: str = "",
 ) -> Reward:
     """`values`: evaluator → its score in [0, 1]; one without a score is left out, and what it could have paid is the others'.
 
@@ -81,7 +82,9 @@ def composite(
     values = values or {}
     present = [one for one in evaluators if one.name in values]
     own = max(0.0, 1.0 - sum(one.weight for one in present if one.kind == "rule"))
-    weights = {name: own * weight for name, weight in paid_weights(evaluation, config.milestone_share).items()}
+    is_gated = task_type in config.milestones_gated and evaluation.outcome < SUCCESS_OUTCOME
+    weights = {} if is_gated else paid_weights(evaluation, config.milestone_share)
+    weights = {name: own * weight for name, weight in weights.items()}
     outcome = evaluation.outcome if config.outcome_counts else 0.0
     parts = {"outcome": own * outcome * (1.0 - config.milestone_share)}
     for name, verified in sorted(evaluation.milestones.items()):
