@@ -1,9 +1,10 @@
 """The policy as a trainer sees it: log-probabilities of target tokens, and its tensors by name.
 
-Shape legend: T tokens of a forest; N target tokens of them; D hidden width; V vocabulary.
+Shape legend: T tokens of a forest; N target tokens of them; D hidden width.
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,14 +12,22 @@ import numpy.typing as npt
 import safetensors
 import safetensors.torch
 import torch
-from transformers import AutoModelForCausalLM
+from torch.utils.checkpoint import checkpoint
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from gyre.errors import ConfigError
-from services.trainer.packed.attention import ATTENTION_NAME, KEYWORD, Packing
+from services.trainer.packed.attention import KEYWORD, Packing
+from services.trainer.packed.flat import along_paths
 from services.trainer.packed.forest import Forest
+from services.trainer.packed.support import why_not_packed
+
+log = logging.getLogger(__name__)
 
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
 """A model that has one of these does more to its logits than the output layer; then its own forward makes all of them."""
+
+LOGITS_MAX = 2**26
+"""Logits that are kept for the backward: 256 MiB of float32, and the same again twice while they are worked on."""
 
 
 def check_directory(directory: Path) -> None:
@@ -39,15 +48,39 @@ def check_directory(directory: Path) -> None:
         raise ConfigError(f"{directory / 'config.json'} is not JSON: {error}") from error
 
 
+def _plain_attention(directory: Path) -> str:
+    """For what is computed without packing. transformers' SDPA leaves out soft caps without a word."""
+    config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    is_capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return "sdpa" if getattr(model_class, "_supports_sdpa", True) and not is_capped else "eager"
+
+
+def _chosen_logprobs(
+    head: torch.nn.Module, states_ND: torch.Tensor, chosen_N: torch.Tensor, temperatures_N: torch.Tensor
+) -> torch.Tensor:
+    """[N]. Above LOGITS_MAX logits at once they are made again in the backward instead of kept."""
+
+    def some(states: torch.Tensor, chosen: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+        logits = head(states).float() / temperatures[:, None]
+        return logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+
+    size = max(1, LOGITS_MAX // getattr(head, "out_features", states_ND.shape[-1]))
+    if len(chosen_N) <= size:
+        return some(states_ND, chosen_N, temperatures_N)
+    pieces = zip(*(x.split(size) for x in (states_ND, chosen_N, temperatures_N)), strict=True)
+    return torch.cat([checkpoint(some, *piece, use_reentrant=False) for piece in pieces])
+
+
 class Policy:
     """A causal language model in float32, in training mode without dropout."""
 
-    def __init__(self, directory: Path, device: str = "cpu") -> None:
+    def __init__(self, directory: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         """Raises ConfigError for a directory that cannot be loaded."""
         check_directory(directory)
         try:
             model = AutoModelForCausalLM.from_pretrained(
-                directory, dtype=torch.float32, attn_implementation=ATTENTION_NAME, local_files_only=True
+                directory, dtype=dtype, attn_implementation=_plain_attention(directory), local_files_only=True
             )
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise ConfigError(f"model directory {directory} cannot be loaded: {error}") from error
@@ -55,6 +88,10 @@ class Policy:
         self.model = model.eval().requires_grad_(True).to(device)
         self.device = torch.device(device)
         self.vocabulary: int = model.get_output_embeddings().weight.shape[0]
+        self.not_packed = why_not_packed(self.model)
+        """Why trees are computed path by path; empty when they are packed."""
+        if self.not_packed:
+            log.warning("trees are trained path by path: %s", self.not_packed)
         self._plain_output = not any(getattr(model.config, name, None) for name in _LOGIT_SETTINGS)
 
     @property
@@ -63,20 +100,23 @@ class Policy:
         return list(self.model.parameters())
 
     def target_logprobs(self, forest: Forest) -> torch.Tensor:
-        """[N] log-probability of each of the forest's targets in its own context, at its own temperature (B8).
+        """[N] log-probability of each of the forest's targets in its own context, at its own temperature (B8)."""
+        return along_paths(forest, self._logprobs) if self.not_packed else self._logprobs(forest)
 
-        Logits are made only where one is asked for: with a vocabulary of any size they are most of the time and memory.
-        """
-        ids_1T, positions_1T = (self._tensor(x)[None] for x in (forest.tokens_T, forest.positions_T))
-        before_N, targets_N = self._tensor(forest.before_N), self._tensor(forest.targets_N)
-        told = {"position_ids": positions_1T, "use_cache": False, KEYWORD: Packing(forest, self.device)}
+    def _logprobs(self, forest: Forest) -> torch.Tensor:
+        """Logits are made only where one is asked for: with a vocabulary of any size they are most of the time and memory."""
+        ids_1T, before_N = self._tensor(forest.tokens_T)[None], self._tensor(forest.before_N)
+        told = {"use_cache": False}
+        if not self.not_packed:
+            positions_1T = self._tensor(forest.positions_T)[None]
+            told |= {"position_ids": positions_1T, KEYWORD: Packing(forest, self.device)}
         if self._plain_output:
-            hidden_TD = self.model.base_model(input_ids=ids_1T, **told).last_hidden_state[0]
-            logits_NV = self.model.get_output_embeddings()(hidden_TD[before_N])
+            states_ND = self.model.base_model(input_ids=ids_1T, **told).last_hidden_state[0, before_N]
+            head = self.model.get_output_embeddings()
         else:
-            logits_NV = self.model(input_ids=ids_1T, **told).logits[0, before_N]
-        logits_NV = logits_NV.float() / self._tensor(forest.temperatures_N)[:, None]
-        return logits_NV.gather(1, ids_1T[0, targets_N][:, None])[:, 0] - logits_NV.logsumexp(-1)
+            states_ND, head = self.model(input_ids=ids_1T, **told).logits[0, before_N], torch.nn.Identity()
+        chosen_N = ids_1T[0, self._tensor(forest.targets_N)]
+        return _chosen_logprobs(head, states_ND, chosen_N, self._tensor(forest.temperatures_N))
 
     def _tensor(self, values: npt.NDArray) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)

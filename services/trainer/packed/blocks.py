@@ -1,36 +1,28 @@
-"""Attention of a forest block by block, forward and backward, in memory that grows with the tokens and not with their square.
+"""Blocks of a forest with what attention needs of them as tensors, and attention of one block, forward and backward.
 
-torch's own backward of gathered keys would keep a copy of them for each block, T²/QUERIES_MAX in all; here they are gathered again. The
-operators are those that `scaled_dot_product_attention` calls on a CPU; they are named because their backward takes the stored sums.
-
-Shapes: T tokens, H query heads, K key heads, G = H / K, D head dimension, Q and N queries and keys of a block.
+Shapes: T tokens, G groups of K key heads (query head h belongs to key head h // G), Q queries and N keys of a block, D and E dimensions
+of keys and values.
 """
 
-from typing import Any
+from typing import Protocol
 
 import torch
 
 from services.trainer.packed.forest import Forest
-from services.trainer.packed.plan import Block, plan_blocks, visible_QK
-
-_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+from services.trainer.packed.plan import plan_blocks, visible_QK
 
 
 class BlockPlan:
-    """Blocks of a forest for one window, with what they need as tensors; made once a forward, used by each layer."""
+    """Blocks for one window; made once a forward, used by each layer."""
 
     def __init__(self, forest: Forest, window: int | None, device: torch.device) -> None:
         self.blocks = plan_blocks(forest, window)
         self._indices = [
             None if len(block.ranges) == 1 else torch.from_numpy(block.keys_K()).to(device) for block in self.blocks
         ]
-        self._hidden = [self._tail(forest, block, window).to(device) for block in self.blocks]
-        self._masks: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-
-    @staticmethod
-    def _tail(forest: Forest, block: Block, window: int | None) -> torch.Tensor:
-        return torch.from_numpy(~visible_QK(forest, block, window, block.common))
+        self._hidden = [
+            torch.from_numpy(~visible_QK(forest, block, window, block.common)).to(device) for block in self.blocks
+        ]
 
     def gather(self, number: int, x_KTD: torch.Tensor) -> torch.Tensor:
         """[K, N, D], the block's keys (or values)."""
@@ -52,56 +44,77 @@ class BlockPlan:
         scores[..., self.blocks[number].common :].masked_fill_(self._hidden[number], float("-inf"))
         return scores
 
-    def mask(self, number: int, dtype: torch.dtype) -> torch.Tensor:
-        """[Q, N] additive."""
-        block = self.blocks[number]
-        return self.hide(number, torch.zeros(block.stop - block.start, block.keys, dtype=dtype))
 
+class Kernel(Protocol):
+    """Attention of one block. query [G, K, Q, D], key [K, N, D], value [K, N, E]."""
 
-class BlockAttention(torch.autograd.Function):
-    """(query [H, T, D], key [K, T, D], value [K, T, D], plan, scale) → [H, T, D], on a CPU."""
-
-    @staticmethod
     def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: BlockPlan, scale: float
-    ) -> torch.Tensor:
-        heads, tokens, _ = query.shape
-        query_GKTD, groups = _grouped(query, len(key)), heads // len(key)
-        out_GKTD = query.new_empty(query_GKTD.shape)
-        sums_GKT = torch.empty(groups, len(key), tokens)
-        for number, block in enumerate(plan.blocks):
-            queries = slice(block.start, block.stop)
-            k, v = (plan.gather(number, x).expand(groups, -1, -1, -1) for x in (key, value))
-            out, sums = _forward(query_GKTD[:, :, queries], k, v, attn_mask=plan.mask(number, query.dtype), scale=scale)
-            out_GKTD[:, :, queries], sums_GKT[:, :, queries] = out, sums
-        ctx.save_for_backward(query, key, value, out_GKTD, sums_GKT)
-        ctx.plan, ctx.scale = plan, scale
-        return _ungrouped(out_GKTD)
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: BlockPlan, number: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(out [G, K, Q, E], float32 logarithms of the sums [G, K, Q])."""
+
+    def backward(
+        self, grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
+        lse: torch.Tensor, plan: BlockPlan, number: int,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+        """(query's, key's, value's gradient), shaped as these."""
+
+
+class SdpaKernel:
+    """The operators that `scaled_dot_product_attention` calls on a CPU, by name because their backward takes the stored sums."""
+
+    def __init__(self, scale: float) -> None:
+        self._scale = scale
+
+    def forward(self, query, key, value, plan, number):
+        key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, attn_mask=self._mask(query, plan, number), scale=self._scale
+        )
+
+    def backward(self, grad, query, key, value, out, lse, plan, number):
+        key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
+        dquery, dkey, dvalue = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, query, key, value, out, lse, 0.0, False, attn_mask=self._mask(query, plan, number), scale=self._scale
+        )
+        return dquery, dkey.sum(0), dvalue.sum(0)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        query, key, value, out_GKTD, sums_GKT = ctx.saved_tensors
-        plan, groups = ctx.plan, len(query) // len(key)
-        query_GKTD, grad_GKTD = _grouped(query, len(key)), _grouped(gradients[0].contiguous(), len(key))
-        dquery_GKTD = torch.empty_like(query_GKTD)
-        dkey, dvalue = torch.zeros_like(key), torch.zeros_like(value)
-        for number, block in enumerate(plan.blocks):
-            queries = slice(block.start, block.stop)
-            k, v = (plan.gather(number, x).expand(groups, -1, -1, -1) for x in (key, value))
-            dq, dk, dv = _backward(
-                grad_GKTD[:, :, queries], query_GKTD[:, :, queries], k, v, out_GKTD[:, :, queries], sums_GKT[:, :, queries],
-                0.0, False, attn_mask=plan.mask(number, query.dtype), scale=ctx.scale,
-            )  # fmt: skip
-            dquery_GKTD[:, :, queries] = dq
-            plan.scatter(number, dkey, dk.sum(0))
-            plan.scatter(number, dvalue, dv.sum(0))
-        return _ungrouped(dquery_GKTD), dkey, dvalue, None, None
+    def _mask(query: torch.Tensor, plan: BlockPlan, number: int) -> torch.Tensor:
+        return plan.hide(number, query.new_zeros(query.shape[2], plan.blocks[number].keys))
 
 
-def _grouped(x_HTD: torch.Tensor, key_heads: int) -> torch.Tensor:
-    """[G, K, T, D]: query head h belongs to key head h // G."""
-    return x_HTD.unflatten(0, (key_heads, -1)).transpose(0, 1)
+class ExactKernel:
+    """Written out in float32, for what the operators do not do: soft caps (Gemma 2), sinks (gpt-oss), values of another width.
 
+    With z the scores, p = exp(z − lse) and δ = Σ out · grad by query, dz = p (grad·v − δ); a sink s takes its share of the sum and gives
+    nothing, so ds = −Σ exp(s − lse) δ.
+    """
 
-def _ungrouped(x_GKTD: torch.Tensor) -> torch.Tensor:
-    return x_GKTD.transpose(0, 1).flatten(0, 1)
+    def __init__(self, scale: float, softcap: float | None, sinks_GK: torch.Tensor | None) -> None:
+        self._scale, self._softcap, self._sinks_GK = scale, softcap, sinks_GK
+        self.dsinks_GK = None if sinks_GK is None else torch.zeros_like(sinks_GK, dtype=torch.float32)
+
+    def forward(self, query, key, value, plan, number):
+        z = plan.hide(number, self._scores(query, key))
+        lse = z.logsumexp(-1)
+        if self._sinks_GK is not None:
+            lse = torch.logaddexp(lse, self._sinks_GK[..., None].float())
+        return ((z - lse[..., None]).exp() @ value.float()).to(query.dtype), lse
+
+    def backward(self, grad, query, key, value, out, lse, plan, number):
+        grad, value = grad.float(), value.float()
+        z = self._scores(query, key)
+        slope = 1.0 if self._softcap is None else 1 - (z / self._softcap).square()
+        p = (plan.hide(number, z) - lse[..., None]).exp()
+        delta = (grad * out.float()).sum(-1)
+        dz = p * (grad @ value.transpose(-1, -2) - delta[..., None]) * slope * self._scale
+        if self._sinks_GK is not None:
+            self.dsinks_GK -= ((self._sinks_GK[..., None].float() - lse).exp() * delta).sum(-1)
+        dkey = (dz.transpose(-1, -2) @ query.float()).sum(0)
+        dvalue = (p.transpose(-1, -2) @ grad).sum(0)
+        return (dz @ key.float()).to(query.dtype), dkey.to(query.dtype), dvalue.to(query.dtype)
+
+    def _scores(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        z = (query.float() @ key.float().transpose(-1, -2)) * self._scale
+        return z if self._softcap is None else self._softcap * torch.tanh(z / self._softcap)

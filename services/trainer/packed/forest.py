@@ -8,6 +8,7 @@ Shape legend: T tokens, R runs, N target tokens.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -44,17 +45,12 @@ class Forest:
         """T."""
         return len(self.tokens_T)
 
-    @property
-    def runs_T(self) -> npt.NDArray:
-        """int64, the run of each token."""
-        return np.repeat(np.arange(len(self.lengths_R)), self.lengths_R)
-
-    @property
+    @cached_property
     def positions_T(self) -> npt.NDArray:
         """int64, depth of each token from its root."""
         return np.arange(self.tokens) + np.repeat(self.depths_R - self.starts_R, self.lengths_R)
 
-    @property
+    @cached_property
     def ends_T(self) -> npt.NDArray:
         """int64, the token is seen from itself up to before this index."""
         return np.repeat(self.ends_R, self.lengths_R)
