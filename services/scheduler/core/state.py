@@ -96,12 +96,12 @@ class State(msgspec.Struct):
     burst_steps: int = 0
     """Batches closed since the last boundary, and the groups in them."""
 
+    late: dict[str, str] = {}
+    """Unfinished executions that a batch waited for in vain → what they are to be told: `truncate` or `void` (C5)."""
     alarms: dict[str, float] = {}
     """Kind → when it was last raised."""
 
     def __post_init__(self) -> None:
-    late: dict[str, str] = {}
-    """Unfinished executions that a batch waited for in vain → what they are to be told: `truncate` or `void` (C5)."""
         if not self.fleet.cells:
             self.fleet = Fleet.of(self.settings)
         self.groups_per_step = self.groups_per_step or float(self.settings.groups_per_step)
