@@ -11,6 +11,7 @@ from gyre.service import Context, until_stopped
 from services.rollout.core.routing import Routing
 from services.rollout.core.session import Model
 from services.rollout.core.template import ChatTemplate
+from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.commands import Commands
 from services.rollout.gateway.environments import Environments
@@ -61,7 +62,9 @@ async def run(context: Context) -> None:
     leasing = Leasing(config, bus, clock, secret, f"http://{address}/v1", restored, calls, environments, context.name)
     environments.listener = leasing
     commands = Commands(restored.orders, leasing, calls, bus, clock, restored.sequence)
-    http = HttpGateway(calls, secret, config.rollout.request_bytes_max, config.rollout.context_max)
+    roles = Roles(pool, bus, clock)
+    call_roles = CallRoles(config.rollout, bus, clock)
+    http = HttpGateway(calls, call_roles, secret, config.rollout.request_bytes_max, config.rollout.context_max)
     rpc = context.rpc_server("rollout")
     rpc.add(
         environments_pb2_grpc.add_EnvironmentServiceServicer_to_server,
@@ -77,8 +80,8 @@ async def run(context: Context) -> None:
         await http.start(address)
         await rpc.start()
         await until_stopped(
-            context, Roles(pool, bus, clock).follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry(),
-            CellReports(pool, bus, clock, config.scheduler.cell_capacity).run(),
+            context, roles.follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry(),
+            CellReports(pool, bus, clock, config.scheduler.cell_capacity, roles.returning).run(),
         )  # fmt: skip
     finally:
         await http.stop()

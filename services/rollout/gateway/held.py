@@ -1,12 +1,16 @@
-"""A task's delivery in hand, with the span of the attempt that it is for."""
+"""What this gateway has in its hands: deliveries with the spans of their attempts, and what is known of each."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from opentelemetry import trace
 
+from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.bus import Delivery
 from gyre.telemetry import span_context, traceparent_of
-from services.rollout.core.leases import Lease
+from services.rollout.core.leases import Lease, LeaseBook
+from services.rollout.gateway.messages import sample_of
+from services.rollout.gateway.restore import Restored
 
 
 @dataclass(eq=False)
@@ -41,3 +45,43 @@ class Held:
         """Another attempt follows."""
         self.span.set_status(trace.Status(trace.StatusCode.ERROR, reason))
         self.span.end()
+
+
+@dataclass(eq=False)
+class Hands:
+    """All executions in this gateway's hands."""
+
+    book: LeaseBook
+    restored: Restored
+    held: dict[str, Held] = field(default_factory=dict)
+    """By execution: leased, and the lease has come back to this gateway."""
+    parked: dict[str, Delivery] = field(default_factory=dict)
+    """Tasks that nobody can take now."""
+    early: dict[str, list[tuple[str, pb.AttachRequest]]] = field(default_factory=dict)
+    """Messages about executions whose lease has not come back to this gateway yet, with who said them."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Something that a waiting task may have waited for."""
+
+    def lease(self, execution_id: str) -> Lease | None:
+        """The lease in this gateway's hands."""
+        return self.book.leases.get(execution_id) if execution_id in self.held else None
+
+    def times(self, sample: str) -> tuple[float, float]:
+        """(leased, started), clock seconds; 0 for what has not happened."""
+        return self.restored.leased_at_s.get(sample, 0.0), self.restored.started_at_s.get(sample, 0.0)
+
+    def forget_times(self, sample: str) -> None:
+        self.restored.leased_at_s.pop(sample, None)
+        self.restored.started_at_s.pop(sample, None)
+
+    def let_go(self, execution_id: str) -> Held | None:
+        """The execution occupies no slot and no hand any more."""
+        self.book.release(execution_id)
+        self.early.pop(execution_id, None)
+        self.changed.set()
+        return self.held.pop(execution_id, None)
+
+    def drop(self, lease: Lease) -> None:
+        """Over, or fenced: its times are wanted no longer either."""
+        self.let_go(lease.execution_id)
+        self.forget_times(sample_of(lease))

@@ -4,6 +4,9 @@ TaskDispatched ─▶ claim ─▶ offer ─┬─ ASSIGN ──▶ ExecutionLea
      ▲                            ├─ CONTINUE ▶ the same attempt goes on
      │ nak: silent for lease_s    ├─ PARK ────▶ offered again when something changes
      └────────────────────────────┴─ EXHAUSTED, overdue, Ended ─▶ ExecutionEnded ─▶ acknowledged ─▶ Accepted
+
+Which attempt counts is decided at once, by the book, one task after the other; putting leases on record and telling the environments goes on for
+up to LEASES_AT_ONCE executions at a time. Of one execution nothing is considered before what was begun for it is done.
 """
 
 import asyncio
@@ -19,30 +22,25 @@ from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import InvalidInput
 from gyre.ids import sample_id
-from gyre.records import ExecutionEnded, ExecutionLeased, TaskDispatched
+from gyre.records import ExecutionLeased, TaskDispatched
 from gyre.telemetry import emit_span
 from services.rollout.core.commands import Order
 from services.rollout.core.ending import Said, check_evidence
 from services.rollout.core.leases import Attachment, Lease, LeaseBook, Offer
-from services.rollout.gateway.calls import ModelCalls, Totals
+from services.rollout.gateway.calls import ModelCalls
+from services.rollout.gateway.endings import Endings
 from services.rollout.gateway.environments import Environments
-from services.rollout.gateway.held import Held
+from services.rollout.gateway.held import Hands, Held
 from services.rollout.gateway.http import MODEL_NAME
-from services.rollout.gateway.messages import (
-    assignment,
-    cancel,
-    checked_ending,
-    ended_fact,
-    sample_of,
-    standing,
-    started_fact,
-)
+from services.rollout.gateway.messages import assignment, cancel, checked_ending, sample_of, standing, started_fact
 from services.rollout.gateway.restore import Restored
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 CLAIM_WAIT_S = 1.0
+LEASES_AT_ONCE = 64
+"""Of which each waits for the bus once."""
 PARKED_MAX = 2048
 """Tasks held for environments that are not there; beyond it nothing is claimed. Giving them back would count as an attempt."""
 EARLY_MAX = 4
@@ -71,19 +69,18 @@ class Leasing:
         self._environments = environments
         self._lease_s = config.rollout.lease_s
         self.book = LeaseBook(restored.attempts, self._lease_s, config.rollout.attempts_max, clock.monotonic_s())
-        self._held: dict[str, Held] = {}
-        self.parked: dict[str, Delivery] = {}
-        self._early: dict[str, list[tuple[str, pb.AttachRequest]]] = {}
-        """Messages about executions whose lease has not come back to this gateway yet."""
-        self._ending: dict[str, asyncio.Task] = {}
-        self._working: set[asyncio.Task] = set()
-        self._changed = asyncio.Event()
+        self._hands = Hands(self.book, restored)
+        self._endings = Endings(self._hands, calls, bus, clock)
+        self._beginning: dict[str, asyncio.Task] = {}
+        """By execution: leases on their way to the record and to the environment."""
+        self._places = asyncio.Semaphore(LEASES_AT_ONCE)
+        self._leases: asyncio.TaskGroup
         self._queue: WorkQueue = tasks(bus, self._lease_s, ACK_PENDING_MAX, UNLIMITED_DELIVERIES)
 
     # -- from environments
 
     def welcome(self, hello: Attachment) -> tuple[pb.Welcome, list[pb.AttachResponse]]:
-        runs = dict(hello.executions)
+        runs, held = dict(hello.executions), self._hands.held
         unknown = self.book.attach(hello, self._clock.monotonic_s())
         welcome = pb.Welcome(
             api_base=self._api_base, model=MODEL_NAME, heartbeat_s=self._lease_s / 2,
@@ -91,8 +88,8 @@ class Leasing:
             observation_bytes_max=self._config.rollout.observation_bytes_max,
         )  # fmt: skip
         missed = [
-            self._assignment(lease) for lease in self.book.leases.values()
-            if lease.instance_id == hello.instance_id and lease.execution_id not in runs and lease.execution_id in self._held
+            self._assignment(lease, held[lease.execution_id]) for lease in self.book.leases.values()
+            if lease.instance_id == hello.instance_id and lease.execution_id not in runs and lease.execution_id in held
         ]  # fmt: skip
         told = [
             standing(execution, attempt, order)
@@ -100,7 +97,7 @@ class Leasing:
             if (order := self._orders.get(execution)) is not None
         ]
         log.info("%s attached: %d slots, %d running", hello.environment, hello.slots, len(hello.executions))
-        self._changed.set()
+        self._hands.changed.set()
         return welcome, missed + told
 
     def heard(self, instance_id: str) -> bool:
@@ -127,7 +124,7 @@ class Leasing:
         if lease.started_s is None:
             lease.started_s = self._clock.monotonic_s()
             self._restored.started_at_s[sample_of(lease)] = self._clock.now_s()
-        held = self._held.get(lease.execution_id)
+        held = self._hands.held.get(lease.execution_id)
         fact = started_fact(lease, said, self._restored.started_at_s[sample_of(lease)])
         await self._bus.publish(fact, traceparent=held.traceparent if held else "")
         return True
@@ -143,7 +140,7 @@ class Leasing:
         return True
 
     def _wait_for_lease(self, instance_id: str, message: pb.AttachRequest) -> bool:
-        early = self._early.setdefault(message.execution_id, [])
+        early = self._hands.early.setdefault(message.execution_id, [])
         if len(early) < EARLY_MAX and all(known.request_id != message.request_id for _, known in early):
             early.append((instance_id, message))
         return False
@@ -152,17 +149,24 @@ class Leasing:
 
     async def claim(self) -> None:
         """For ever: take tasks while a slot is free, or while what already runs waits for its lease."""
-        is_asking = False
+        try:
+            async with asyncio.TaskGroup() as self._leases:
+                await self._claim()
+        except BaseExceptionGroup as group:  # an error at one lease is the error of all
+            raise group.exceptions[0] from group
+
+    async def _claim(self) -> None:
+        is_asking, changed = False, self._hands.changed
         while True:
             has_use = self.book.free_slots() >= 1 or self.book.awaits_leases()
-            if not has_use or len(self.parked) >= PARKED_MAX:
+            if not has_use or len(self._hands.parked) >= PARKED_MAX:
                 if is_asking:
                     # Our request still stands at the server: withdraw it, or a task would wait here unseen.
                     await self._queue.close()
                     is_asking = False
-                self._changed.clear()
+                changed.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), TICK_S)
+                    await asyncio.wait_for(changed.wait(), TICK_S)
                 continue
             delivery = await self._queue.next(CLAIM_WAIT_S)
             is_asking = delivery is None
@@ -172,61 +176,76 @@ class Leasing:
     async def _consider(self, delivery: Delivery) -> None:
         task = delivery.record
         execution = task.execution_id
+        while (begun := self._beginning.get(execution)) is not None:
+            await asyncio.wait([begun])
         older, before = self.book.leases.get(execution), self.book.attempts.newest(execution)
         if older is not None and older.attempt <= task.attempt_base:
             await self._fence(older)
         now_s = self._clock.monotonic_s()
         is_stopped = self._orders.is_held(execution) or self._orders.is_to_end(execution)
         if is_stopped and not self.book.may_still_run(execution, now_s):
-            self.parked[execution] = delivery
+            self._hands.parked[execution] = delivery
             return
         offer, lease = self.book.offer(task, delivery.deliveries - self._orders.releases(execution), now_s)
-        self.parked.pop(execution, None)
+        self._hands.parked.pop(execution, None)
         match offer:
             case Offer.OVER:
                 await delivery.ack()
             case Offer.PARK:
-                self.parked[execution] = delivery
+                self._hands.parked[execution] = delivery
             case Offer.EXHAUSTED:
                 await self._close_attempt(sample_id(execution, before))
-                await self._exhaust(delivery)
+                await self._endings.exhaust(delivery)
             case Offer.CONTINUE:
                 assert lease is not None
                 await self._continue(lease, delivery)
             case Offer.ASSIGN:
                 assert lease is not None
-                self._early.pop(execution, None)
-                await self._close_attempt(sample_id(execution, before))
-                await self._assign(lease, delivery)
+                self._hands.early.pop(execution, None)
+                await self._places.acquire()
+                self._begin(execution, self._assign(lease, delivery, sample_id(execution, before)))
+
+    def _begin(self, execution: str, work: Coroutine[Any, Any, None]) -> None:
+        """Go on with this execution beside others; its place and its entry end with it."""
+
+        async def begun() -> None:
+            try:
+                await work
+            finally:
+                del self._beginning[execution]
+                self._places.release()
+
+        self._beginning[execution] = self._leases.create_task(begun())
 
     async def _close_attempt(self, sample: str) -> None:
         """A newer attempt or an ending takes its place: its session and times are wanted no longer."""
         await self._calls.close(sample)
-        self._restored.leased_at_s.pop(sample, None)
-        self._restored.started_at_s.pop(sample, None)
+        self._hands.forget_times(sample)
 
-    async def _assign(self, lease: Lease, delivery: Delivery) -> None:
+    async def _assign(self, lease: Lease, delivery: Delivery, before: str) -> None:
+        """On record first, then to the environment; `before` is the sample whose place it takes."""
+        await self._close_attempt(before)
         task, now_s = lease.task, self._clock.now_s()
-        sample = sample_of(lease)
         emit_span(
             "execution queued", task.dispatched_at_s or now_s, now_s, delivery.traceparent,
             **{"gyre.execution": lease.execution_id, "gyre.attempt": lease.attempt, "gyre.tier": task.tier},
         )  # fmt: skip
-        held = self._held[lease.execution_id] = Held.of(lease, delivery)
-        self._restored.leased_at_s[sample] = now_s
+        held = self._hands.held[lease.execution_id] = Held.of(lease, delivery)
+        self._restored.leased_at_s[sample_of(lease)] = now_s
         leased = ExecutionLeased(
             execution_id=lease.execution_id, group_id=task.group_id, attempt=lease.attempt, holder=self._holder, at_s=now_s
         )  # fmt: skip
         await self._bus.publish(leased, traceparent=held.traceparent)
         self._orders.apply(leased)
-        self._environments.send(lease.instance_id, self._assignment(lease))
+        if self._hands.held.get(lease.execution_id) is held:  # not ended or given back meanwhile
+            self._environments.send(lease.instance_id, self._assignment(lease, held))
 
     async def _continue(self, lease: Lease, delivery: Delivery) -> None:
-        execution = lease.execution_id
-        if execution in self._held:
-            self._held[execution].delivery = delivery
+        execution, held = lease.execution_id, self._hands.held
+        if execution in held:
+            held[execution].delivery = delivery
         else:
-            self._held[execution] = Held.of(lease, delivery)
+            held[execution] = Held.of(lease, delivery)
             started_at_s = self._restored.started_at_s.get(sample_of(lease))
             age_s = self._clock.now_s() - started_at_s if started_at_s is not None else 0.0
             lease.started_s = self._clock.monotonic_s() - age_s if started_at_s is not None else None
@@ -234,87 +253,36 @@ class Leasing:
             if self._orders.is_held(execution):
                 lease.suspend(self._clock.monotonic_s())
             log.info("%s attempt %d goes on", execution, lease.attempt)
-        for instance_id, message in self._early.pop(execution, ()):
+        for instance_id, message in self._hands.early.pop(execution, ()):
             await self._environments.answer(message, instance_id)
 
-    def _assignment(self, lease: Lease) -> pb.AttachResponse:
-        return assignment(lease, self._held[lease.execution_id].traceparent, self._secret)
+    def _assignment(self, lease: Lease, held: Held) -> pb.AttachResponse:
+        return assignment(lease, held.traceparent, self._secret)
 
     # -- endings
 
     async def end(self, lease: Lease, said: Said) -> None:
         """Returns when the ending is on record. Whoever says it first decides; the others wait for the same record."""
-        await asyncio.shield(self._start_ending(lease, said))
-
-    def _start_ending(self, lease: Lease, said: Said) -> asyncio.Task:
-        sample = sample_of(lease)
-        if sample not in self._ending:
-            self._ending[sample] = self.spawn(self._put_ending(lease, said))
-            self._ending[sample].add_done_callback(lambda _: self._ending.pop(sample, None))
-        return self._ending[sample]
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task:
-        """Work that the clock must not wait for: other leases need their life signs meanwhile."""
-        task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._worked)
-        return task
-
-    def _worked(self, task: asyncio.Task) -> None:
-        self._working.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a lease could not be brought to its end", exc_info=task.exception())
-
-    async def _put_ending(self, lease: Lease, said: Said) -> None:
-        held = self._held.get(lease.execution_id)
-        totals = await self._calls.close(sample_of(lease))
-        record = self._ended_fact(lease, said, totals, held.traceparent if held else "")
-        await self._bus.publish(record)
-        self.book.attempts.ended(lease.execution_id, lease.attempt)
-        self._orders.apply(record)
-        self._drop(lease)
-        if held is not None:
-            held.ended(said.ending, said.reason, totals.turns)
-            await held.delivery.ack()
-
-    def _ended_fact(self, lease: Lease, said: Said, totals: Totals, traceparent: str) -> ExecutionEnded:
-        sample = sample_of(lease)
-        leased_at_s, started_at_s = (
-            times.get(sample, 0.0) for times in (self._restored.leased_at_s, self._restored.started_at_s)
-        )
-        return ended_fact(lease, said, totals, leased_at_s, started_at_s, self._clock.now_s(), traceparent)
-
-    async def _exhaust(self, delivery: Delivery) -> None:
-        """Every attempt was lost: an ending on record, never a zero and never silence."""
-        detail = f"{delivery.deliveries - 1} deliveries were lost with their environments or gateways"
-        newest = self.book.attempts.newest(delivery.record.execution_id)
-        attempt = max(delivery.record.attempt_base + delivery.deliveries, newest)
-        await self._put_unleased(delivery.record, attempt, Said("failed", "attempts_exhausted", detail, None), delivery)
+        await asyncio.shield(self._endings.start(lease, said))
 
     async def end_unleased(self, task: TaskDispatched, said: Said, delivery: Delivery | None) -> None:
-        """The ending of what no environment runs: of its newest attempt, or of a first that nobody made."""
-        attempt = max(task.attempt_base + 1, self.book.attempts.newest(task.execution_id))
-        await self._put_unleased(task, attempt, said, delivery)
+        """The ending of what no environment runs."""
+        await self._endings.end_unleased(task, said, delivery)
 
-    async def _put_unleased(self, task: TaskDispatched, attempt: int, said: Said, delivery: Delivery | None) -> None:
-        lease = Lease(task, attempt, "", self._clock.monotonic_s())
-        leased_s, started_s = (times.get(sample_of(lease), 0.0) for times in self._restored.times)
-        self.book.attempts.ended(task.execution_id, attempt)  # first: nobody leases it while its ending is on its way
-        totals = await self._calls.close(sample_of(lease))
-        traceparent = delivery.traceparent if delivery else ""
-        record = ended_fact(lease, said, totals, leased_s, started_s, self._clock.now_s(), traceparent)
-        await self._bus.publish(record)
-        self._orders.apply(record)
-        self.parked.pop(task.execution_id, None)
-        self._drop(lease)
-        if delivery is not None:
-            await delivery.ack()
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task:
+        """Work that nobody waits for; its errors are logged."""
+        return self._endings.spawn(work)
 
     # -- commands
 
+    @property
+    def parked(self) -> dict[str, Delivery]:
+        """Tasks that nobody can take now, by execution."""
+        return self._hands.parked
+
     def lease(self, execution_id: str) -> Lease | None:
         """The lease in this gateway's hands."""
-        return self.book.leases.get(execution_id) if execution_id in self._held else None
+        return self._hands.lease(execution_id)
 
     def hold(self, lease: Lease, order: Order) -> None:
         """Stop the execution's clocks, let them run again, or end them now; its model calls are ModelCalls' to hold."""
@@ -329,51 +297,43 @@ class Leasing:
         for attachment in self.book.attachments.values():
             if attachment.executions.pop(execution_id, 0):
                 self._environments.send(attachment.instance_id, cancel(execution_id, newest, reason))
-        if (lease := self.lease(execution_id)) is not None and sample_of(lease) not in self._ending:
+        if (lease := self.lease(execution_id)) is not None and not self._endings.is_ending(lease):
             await self._calls.close(sample_of(lease))
             await self._give_back(lease, reason)
 
     async def _fence(self, lease: Lease) -> None:
         """A re-dispatch: the older attempt's words no longer count."""
-        held = self._held.get(lease.execution_id)
+        held = self._hands.held.get(lease.execution_id)
         self.cancel(lease, "a newer attempt was dispatched")
         await self._calls.close(sample_of(lease))
-        self._drop(lease)
+        self._hands.drop(lease)
         if held is not None:
             await held.delivery.ack()
 
     def cancel(self, lease: Lease, reason: str) -> None:
         self._environments.send(lease.instance_id, cancel(lease.execution_id, lease.attempt, reason))
 
-    def _drop(self, lease: Lease) -> None:
-        self.book.release(lease.execution_id)
-        self._held.pop(lease.execution_id, None)
-        self._early.pop(lease.execution_id, None)
-        self._restored.leased_at_s.pop(sample_of(lease), None)
-        self._restored.started_at_s.pop(sample_of(lease), None)
-        self._changed.set()
-
     # -- time
 
     async def tick(self) -> None:
         """For ever: deadlines, silence, parked tasks, and the leases' life signs."""
-        signed_s = 0.0
+        signed_s, hands = 0.0, self._hands
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._clock.monotonic_s()
             for lease in self.book.overdue(now_s):
-                if sample_of(lease) not in self._ending:
+                if not self._endings.is_ending(lease):
                     phase = "start" if lease.started_s is None else "end"
                     self.cancel(lease, f"the environment did not {phase} in time")
                     detail = f"no word of its {phase} within {lease.deadline_s() - lease.leased_s:.0f} s of its lease"
-                    self._start_ending(lease, Said("failed", "environment_hung", detail, None))
+                    self._endings.start(lease, Said("failed", "environment_hung", detail, None))
             for lease in self.book.lost(now_s):
                 self.spawn(self._give_back(lease, "its environment is gone"))
-            for delivery in list(self.parked.values()):
+            for delivery in list(hands.parked.values()):
                 await self._consider(delivery)
             if now_s - signed_s >= self._lease_s / 3:
                 signed_s = now_s
-                for delivery in [*(held.delivery for held in self._held.values()), *self.parked.values()]:
+                for delivery in [*(held.delivery for held in hands.held.values()), *hands.parked.values()]:
                     await delivery.in_progress()
 
     async def _give_back(self, lease: Lease, reason: str) -> None:
@@ -382,10 +342,7 @@ class Leasing:
         Where its environment is gone its session and times stay until then: should that come back first, the same attempt goes on with them.
         """
         log.warning("%s attempt %d is given out again: %s", lease.execution_id, lease.attempt, reason)
-        held = self._held.pop(lease.execution_id, None)
-        self.book.release(lease.execution_id)
-        self._early.pop(lease.execution_id, None)
-        self._changed.set()
+        held = self._hands.let_go(lease.execution_id)
         if held is not None:
             held.lost(reason)
             await held.delivery.nak()

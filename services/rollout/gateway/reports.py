@@ -1,11 +1,13 @@
 """Which rollout cells are really there: a cell that should serve and does not answer is reported as lost, and as back when it serves again (A3).
 
 The waterlevel rule counts the capacity that remains; a dead cell in that count would send living ones to training and leave executions
-without a place.
+without a place. A cell that is on its way back to rollout has to answer, too: moves are serial, so one whose process died while it trained would
+hold up all others. While it trains nothing depends on it.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 
 import grpc.aio
 
@@ -24,11 +26,14 @@ MISSES_MAX = 3
 
 
 class CellReports:
-    """Looks at every cell that calls are routed to; says only what changes."""
+    """Looks at every cell that calls are routed to or will be; says only what changes."""
 
-    def __init__(self, pool: CellPool, bus: Bus, clock: Clock, capacity: int) -> None:
-        """`capacity`: executions that a whole cell serves."""
+    def __init__(
+        self, pool: CellPool, bus: Bus, clock: Clock, capacity: int, returning: Callable[[], Iterable[str]]
+    ) -> None:
+        """`capacity`: executions that a whole cell serves. `returning`: names of the cells on their way back to rollout."""
         self._pool = pool
+        self._returning = returning
         self._bus = bus
         self._clock = clock
         self._capacity = capacity
@@ -44,20 +49,26 @@ class CellReports:
                 self._lost.add(name)
         while True:
             await asyncio.sleep(LOOK_S)
-            looked = [name for name, cell in cells.items() if cell.serving]
-            found = await asyncio.gather(*map(self._serves, looked))
-            for name, serves in zip(looked, found, strict=True):
-                if cells[name].serving:  # still: else it was asked away while we looked
-                    await self._judge(name, serves)
+            await self._look([name for name, cell in cells.items() if cell.serving], lambda name: cells[name].serving)
+            await self._look(self._returning(), lambda name: name in self._returning())
 
-    async def _serves(self, name: str) -> bool:
+    async def _look(self, names: Iterable[str], is_still: Callable[[str], bool]) -> None:
+        """At cells of one kind, as far as they are of it still: one may be asked away while we look."""
+        names = [name for name in names if name in self._pool.routing.cells]
+        for name, serves in zip(names, await asyncio.gather(*map(self._serves, names)), strict=True):
+            if is_still(name):
+                await self._judge(name, serves)
+
+    async def _serves(self, name: str) -> bool | None:
+        """None: it does not answer."""
         try:
             return (await self._pool.stubs[name].GetStatus(pb.GetStatusRequest(), timeout=ANSWER_S)).serving
         except grpc.aio.AioRpcError:
-            return False
+            return None
 
-    async def _judge(self, name: str, serves: bool) -> None:
-        self._misses[name] = 0 if serves else self._misses.get(name, 0) + 1
+    async def _judge(self, name: str, serves: bool | None) -> None:
+        is_there = serves if self._pool.routing.cells[name].serving else serves is not None
+        self._misses[name] = 0 if is_there else self._misses.get(name, 0) + 1
         if serves and name in self._lost:
             self._lost.discard(name)
             await self._say(name, self._capacity, "serves again")

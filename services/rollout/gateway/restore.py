@@ -35,11 +35,6 @@ class Restored:
     sequence: int = 0
     """Newest fact folded."""
 
-    @property
-    def times(self) -> tuple[dict[str, float], dict[str, float]]:
-        """When attempts were leased, and started."""
-        return self.leased_at_s, self.started_at_s
-
     def apply(self, fact: object) -> None:
         match fact:
             case ExecutionCommanded():

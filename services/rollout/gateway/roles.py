@@ -45,6 +45,12 @@ class Roles:
                 for newest in self._last.values():
                     self._act(newest)
 
+    def returning(self) -> list[str]:
+        """Cells that were asked back to rollout and do not serve yet."""
+        return [
+            name for name, fact in self._last.items() if fact.target == "rollout" and fact.phase != "serving" and fact.change > 0
+        ]  # fmt: skip
+
     def _act(self, fact: RoleChanged) -> None:
         if fact.target == "training":
             self._pool.set_serving(fact.cell, False)

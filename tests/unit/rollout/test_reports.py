@@ -1,0 +1,76 @@
+"""Cells that do not answer are reported, also on their way back from training (A3)."""
+
+import asyncio
+from types import SimpleNamespace
+
+import grpc
+import grpc.aio
+import pytest
+
+from gyre.clock import ManualClock
+from services.rollout.gateway import reports
+from services.rollout.gateway.reports import CellReports
+
+
+class CellDouble:
+    """A cell's process: it serves, is there without serving, or is gone (None)."""
+
+    def __init__(self, serving: bool | None) -> None:
+        self.serving = serving
+
+    async def GetStatus(self, _request, timeout: float):  # noqa: ASYNC109  as the stub has it
+        await asyncio.sleep(0)
+        if self.serving is None:
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
+        return SimpleNamespace(serving=self.serving)
+
+
+class BusDouble:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    async def newest(self, _kind: type, _key: str) -> None:
+        return None
+
+    async def publish(self, fact) -> None:
+        self.told.append((fact.cell, fact.capacity))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(reports, "LOOK_S", 0.001)
+
+
+async def test_a_process_that_died_while_its_cell_trained_is_reported_when_the_cell_is_wanted_back(quick):
+    """While it trains nobody looks. Asked back it is reported once, and again when it serves."""
+    process, routed = CellDouble(None), SimpleNamespace(serving=False)
+    pool = SimpleNamespace(routing=SimpleNamespace(cells={"cell-1": routed}), stubs={"cell-1": process})
+    bus, returning = BusDouble(), []
+    task = asyncio.create_task(CellReports(pool, bus, ManualClock(0.0), 64, lambda: returning).run())
+    await asyncio.sleep(0.05)
+    assert bus.told == []
+    returning.append("cell-1")
+    await asyncio.sleep(0.1)
+    assert bus.told == [("cell-1", 0)]
+    returning.clear()
+    process.serving = routed.serving = True
+    await asyncio.sleep(0.1)
+    assert bus.told == [("cell-1", 0), ("cell-1", 64)]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_cell_on_its_way_back_that_answers_is_not_lost_though_it_does_not_serve_yet(quick):
+    """Weights are being loaded; of one that calls are routed to the same answer counts as none."""
+    process, routed = CellDouble(False), SimpleNamespace(serving=False)
+    pool = SimpleNamespace(routing=SimpleNamespace(cells={"cell-1": routed}), stubs={"cell-1": process})
+    bus, returning = BusDouble(), ["cell-1"]
+    task = asyncio.create_task(CellReports(pool, bus, ManualClock(0.0), 64, lambda: returning).run())
+    await asyncio.sleep(0.1)
+    assert bus.told == []
+    returning.clear()
+    routed.serving = True
+    await asyncio.sleep(0.1)
+    assert bus.told == [("cell-1", 0)]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
