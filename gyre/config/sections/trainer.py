@@ -16,10 +16,10 @@ HAVE_THE_RATIO = ("cispo", "aipo", "grpo")
 class TrainerConfig(Section):
     """Optimizer, objective, publishing (A2, A7, A8, C8)."""
 
-    objective: Literal["policy_gradient", "cispo", "aipo", "grpo", "gspo", "decoupled_ppo"] = "cispo"
-    """Policy objective (docs/losses.md). cispo, aipo: truncated importance weight on the log-probability, keeps every token's gradient; gspo:
-    clip of the sequence's ratio; grpo: clip of the token's; decoupled_ppo: clip around `proximal`; policy_gradient: no ratio but what
-    `corrections` bring."""
+    objective: Literal["policy_gradient", "cispo", "aipo", "grpo", "gspo", "decoupled_ppo"] = "gspo"
+    """Policy objective (docs/losses.md). gspo: clip of the whole call's ratio, the paper's choice for stale data and long outputs; cispo, aipo: truncated
+    importance weight on the log-probability, keeps every token's gradient; grpo: clip of the token's ratio; decoupled_ppo: clip around
+    `proximal`; policy_gradient: no ratio but what `corrections` bring."""
     lr: Annotated[float, Meta(gt=0)] = 1e-4
     """Learning rate of AdamW."""
     lr_warmup_steps: NotNegative = 0

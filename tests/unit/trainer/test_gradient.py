@@ -20,7 +20,8 @@ from services.trainer.packed.forest import forest_of
 from services.trainer.packed.forwards import plan_forwards
 from tests.integration.trainer.trainer_helpers import VOCAB, make_row
 
-CONFIG = TrainerConfig(lr=1e-2)
+CONFIG = TrainerConfig(objective="cispo", lr=1e-2)
+"""An objective under which every token with an advantage has a gradient, whatever its ratio."""
 
 
 def micro(rows: list[Row], name: str = "s000000-g000000-m0") -> MicroStep:
