@@ -17,7 +17,7 @@ class TrainerConfig(Section):
     """Optimizer, objective, publishing (A2, A7, A8, C8)."""
 
     objective: Literal["policy_gradient", "cispo", "aipo", "grpo", "gspo", "decoupled_ppo"] = "gspo"
-    """Policy objective (docs/losses.md). gspo: clip of the whole call's ratio, the paper's choice for stale data and long outputs; cispo, aipo: truncated
+    """Policy objective (docs/losses.md). gspo: clip of the whole call's ratio, the paper's for stale data and long outputs; cispo, aipo: truncated
     importance weight on the log-probability, keeps every token's gradient; grpo: clip of the token's ratio; decoupled_ppo: clip around
     `proximal`; policy_gradient: no ratio but what `corrections` bring."""
     lr: Annotated[float, Meta(gt=0)] = 1e-4
