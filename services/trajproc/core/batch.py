@@ -1,11 +1,13 @@
 """What goes into a batch, and what is said when it closes (C5, C8, C10). Pure functions of groups and batches."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from gyre.config import EvaluatorConfig, TrajprocConfig
 from gyre.errors import InvariantBroken
 from gyre.records import BatchClosed, CallSetAside
 from services.trajproc.core.crediting import is_target
+from services.trajproc.core.origins import are_mixed, origin_of, separate
 from services.trajproc.core.scoring import (
     composite,
     failed_required,
@@ -51,7 +53,7 @@ def judge(group: Group, config: TrajprocConfig, evaluators: Sequence[EvaluatorCo
     left_out = missing_in_group([member.scores for member in rewarded if not is_placeholder(member)], evaluators)
     for member in members:
         assert member.ended is not None
-        verdict = Verdict(sample_of(member.ended), member.ended, why_out(member))
+        verdict = Verdict(sample_of(member.ended), member.ended, why_out(member), origin=origin_of(member))
         if not verdict.drop and failures[member.execution_id]:
             verdict.drop, verdict.detail = "evaluation_failed", failures[member.execution_id]
         if not verdict.drop:
@@ -60,9 +62,10 @@ def judge(group: Group, config: TrajprocConfig, evaluators: Sequence[EvaluatorCo
             verdict.reward, verdict.rewards = reward.total, reward.components
             verdict.milestone_weights = reward.milestone_weights
             verdict.success = is_success(evaluation, config, evaluators, values)
-            if not has_targets(member):
+            if not has_targets(member, config):
                 verdict.drop = "no_targets"
         verdicts.append(verdict)
+    separate(verdicts)
     return verdicts
 
 
@@ -77,9 +80,9 @@ def is_placeholder(member: Member) -> bool:
     return member.ended.evaluation is not None and member.ended.evaluation.placeholder
 
 
-def has_targets(member: Member) -> bool:
+def has_targets(member: Member, config: TrajprocConfig) -> bool:
     """Whether sampling will find a target."""
-    return any(is_target(call) for call in member.calls.values())
+    return any(is_target(call, config.class_order) for call in member.calls.values())
 
 
 def failed_share_line(task_type: str, config: TrajprocConfig) -> float:
@@ -120,6 +123,7 @@ def take(group: Group, batch: Batch, config: TrajprocConfig) -> Taken:
         truncated=sum(verdict.is_truncated for verdict in counted),
         kept=len(counted) if has_gradient else 0,
         failed=sum(not verdict.success for verdict in counted) if has_gradient else 0,
+        origins=Counter(verdict.origin for verdict in counted),
         dropped=dropped,
     )
 
@@ -171,6 +175,7 @@ def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
         staleness_mean=mean,
         staleness_max=oldest,
         at_s=at_s,
+        origins=dict(batch.origins),
         untrained_targets=sum(part.untrained_targets for part in parts),
         untrained_sequences=sum(part.untrained_sequences for part in parts),
     )
@@ -195,6 +200,8 @@ def check_promises(fact: BatchClosed, config: TrajprocConfig) -> None:
         raise InvariantBroken(f"the batch of step {fact.step} closed by turns with {fact.turns} of {fact.turns_target}")
     if fact.truncated_share > config.truncated_share_max + SHARE_EPSILON:
         raise InvariantBroken(f"the batch of step {fact.step} holds {fact.truncated_share:.3f} truncated executions")
+    if are_mixed(fact.origins):
+        raise InvariantBroken(f"the batch of step {fact.step} holds replays beside resamples")
     for task_type, share in fact.failed_share.items():
         if share > failed_share_line(task_type, config) + SHARE_EPSILON:
             raise InvariantBroken(f"the batch of step {fact.step} keeps {share:.3f} failed samples of {task_type}")

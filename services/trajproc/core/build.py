@@ -2,7 +2,6 @@
 
 from gyre.config import TrajprocConfig
 from gyre.records import ExecutionEnded, SampleDropped, SampleReady
-from services.trajproc.core.roles import TRAINED_ROLES
 from services.trajproc.core.rows import make_rows, sequences_of, targets_of, tokens_sampled, version_range
 from services.trajproc.core.sampling import choose_paths
 from services.trajproc.core.scoring import repeated_share
@@ -16,8 +15,8 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
     """Token work happens here and only here; the same records give the same rows."""
     ended = verdict.ended
     member = group.members[ended.execution_id]
-    tree = member.tree(TRAINED_ROLES)
-    paths = choose_paths(tree, verdict.sample_id, config.paths_max)
+    tree = member.tree(config.class_order)
+    paths = choose_paths(tree, verdict.sample_id, config.paths_max, config.class_order)
     oldest, mean, newest = version_range(tree)
     ready = SampleReady(
         sample_id=verdict.sample_id,
@@ -38,8 +37,8 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         turns=ended.turns,
         tokens_tree=tree.tokens_unique,
         tokens_flat=tree.tokens_flat,
-        targets_chosen=targets_of(tree, paths),
-        sequences_chosen=sequences_of(tree, paths),
+        targets_chosen=targets_of(tree, paths, config.class_order),
+        sequences_chosen=sequences_of(tree, paths, config.class_order),
         targets_sampled=tokens_sampled(tree),
         paths=len(paths),
         policy_version=group.policy_version,
@@ -48,10 +47,13 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         version_max=newest,
         at_s=now_s,
         traceparent=ended.traceparent,
+        origin=verdict.origin,
         repeated_share=repeated_share(member.calls.values()),
     )
     advantages_C = verdict.credit.of([call.call_index for call in tree.calls])
-    rows = make_rows(tree, paths, verdict.sample_id, advantages_C, config.row_tokens_max, ended.traceparent)
+    rows = make_rows(
+        tree, paths, verdict.sample_id, advantages_C, config.row_tokens_max, ended.traceparent, config.class_order
+    )
     return Sample(ready, rows)
 
 

@@ -1,9 +1,10 @@
 """Verdicts of a judged group → their credit (B7, D3). The place where records meet services.trajproc.core.credit."""
 
+from collections.abc import Sequence
+
 from gyre.config import TrajprocConfig
 from gyre.records import CallRecorded
 from services.trajproc.core.credit import Course, Critic, assign
-from services.trajproc.core.roles import UNTRAINED, class_of
 from services.trajproc.core.state import Group, Member, Verdict
 
 
@@ -20,8 +21,9 @@ def give_credit(group: Group, config: TrajprocConfig, critic: Critic) -> None:
     credits = assign(courses, group.task_type, config, critic)
     for verdict, member, credit in zip(counted, members, credits, strict=True):
         verdict.credit = credit
+        calls = member.calls.values()
         verdict.has_gradient = bool(
-            credit.of([call.call_index for call in member.calls.values() if is_target(call)]).any()
+            credit.of([call.call_index for call in calls if is_target(call, config.class_order)]).any()
         )
 
 
@@ -30,9 +32,9 @@ def is_masked(verdict: Verdict, config: TrajprocConfig) -> bool:
     return bool(verdict.drop) or (verdict.is_truncated and config.truncated_share_max == 0.0)
 
 
-def is_target(call: CallRecorded) -> bool:
+def is_target(call: CallRecorded, class_order: Sequence[str]) -> bool:
     """Whether sampling may take its output: a call of a trained role whose output reached the harness."""
-    return class_of(call.role) < UNTRAINED and call.delivered and bool(call.output_ids)
+    return call.role in class_order and call.delivered and bool(call.output_ids)
 
 
 def _course(member: Member, verdict: Verdict, group: Group, config: TrajprocConfig) -> Course:
