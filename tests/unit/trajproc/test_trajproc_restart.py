@@ -132,6 +132,10 @@ SETTINGS = st.builds(
     failed_share_max=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
     micro_tokens=st.sampled_from([4, 12, 4096]),
     truncated_share_max=st.just(0.2),
+    # With segments of one call and a critic that learns a repeat has the same content only if the critic has learned the same in the same order.
+    credit=st.sampled_from(["execution", "turn", "segment", "fusion"]),
+    critic=st.sampled_from(["group_mean", "tabular"]),
+    segment_calls_max=st.integers(1, 2),
 )
 
 
