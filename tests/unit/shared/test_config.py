@@ -50,6 +50,8 @@ def test_a_wrong_setting_is_refused_with_what_would_be_right(data, said):
         # law = 8 + (1 − 1)/2 = 8 steps of mean staleness against a cap of 4
         ({"scheduler": {"extra_depth_steps": 8.0}, "trajproc": {"age_steps_max": 4}}, "below the mean staleness 8"),
         ({"environments": [{"name": "a"}]}, "none of the environments: a"),
+        # 5 calls in segments of 3 to 4: 4 + 1 is too short a rest, and 3 + 2 likewise
+        ({"trajproc": {"segment_calls_min": 3, "segment_calls_max": 4}}, r"less than 2·segment_calls_min − 1 = 5"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(data, said):
