@@ -16,6 +16,8 @@ from gyre.errors import InvalidInput
 
 EVIDENCE_BYTES_MAX = 16 * 1024
 """Evidence of one answer, as JSON; it is booked with every sample."""
+EVIDENCE_DEPTH_MAX = 64
+"""Levels of nesting: readers of records decode recursively."""
 LOOKED_AT_MAX = 64
 """Entries of `looked_at`."""
 TEXT_CHARS_MAX = 500
@@ -97,22 +99,43 @@ class Evaluator(Protocol):
 def checked(finding: Finding) -> Finding:
     """The finding inside its bounds. Raises InvalidInput for one that is no valid score in [0, 1]."""
     if not finding.valid:
-        raise InvalidInput(f"it says that it could not judge: {finding.detail[:TEXT_CHARS_MAX] or 'no reason given'}")
+        raise InvalidInput(f"it says that it could not judge: {plain(finding.detail) or 'no reason given'}")
     score = finding.score
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score) or not 0 <= score <= 1:
         raise InvalidInput(f"score must be a number from 0 to 1, not {str(score)[:80]!r}")
     return Finding(
         score=float(score),
         evidence=_bounded(finding.evidence),
-        looked_at=[str(text)[:TEXT_CHARS_MAX] for text in finding.looked_at[:LOOKED_AT_MAX]],
-        detail=finding.detail[:TEXT_CHARS_MAX],
+        looked_at=[plain(text) for text in finding.looked_at[:LOOKED_AT_MAX]],
+        detail=plain(finding.detail),
     )
 
 
 def _bounded(evidence: dict[str, Any]) -> dict[str, Any]:
-    """Evidence as it is stored: itself, or how large it was. Raises InvalidInput where it is no JSON object."""
+    """Evidence as it is stored: itself, or how large it was. Raises InvalidInput where it is no JSON object that can be stored."""
     try:
         size = len(json.dumps(evidence, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"evidence must hold JSON values only: {str(error)[:TEXT_CHARS_MAX]}") from error
-    return evidence if size <= EVIDENCE_BYTES_MAX else {"cut": f"{size} bytes, at most {EVIDENCE_BYTES_MAX} are stored"}
+        msgspec.msgpack.encode(evidence)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        why = f"{str(error)[:TEXT_CHARS_MAX]}"
+        raise InvalidInput(f"evidence must hold JSON values of at most 64 bits and Unicode text only: {why}") from error
+    if _depth(evidence) > EVIDENCE_DEPTH_MAX:
+        raise InvalidInput(f"evidence is nested more than {EVIDENCE_DEPTH_MAX} deep")
+    if size > EVIDENCE_BYTES_MAX:
+        return {"cut": f"{size} bytes, at most {EVIDENCE_BYTES_MAX} are stored"}
+    return evidence
+
+
+def _depth(value: Any) -> int:
+    """Levels of nesting, counted without recursion."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        outer = [one for one in level if isinstance(one, dict | list | tuple)]
+        level = [inner for one in outer for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
+def plain(text: Any) -> str:
+    """A text that can be stored: Unicode, and of bounded length."""
+    return str(text)[:TEXT_CHARS_MAX].encode(errors="replace").decode()

@@ -16,7 +16,7 @@ from gyre.api.evaluation.v1 import evaluation_pb2 as pb
 from gyre.api.evaluation.v1 import evaluation_pb2_grpc
 from gyre.errors import GyreError, InvalidInput
 from gyre.evaluation import wire
-from gyre.evaluation.evaluator import TEXT_CHARS_MAX, Evaluator, Finding, checked
+from gyre.evaluation.evaluator import Evaluator, Finding, checked, plain
 from gyre.rpc.server import RpcServer
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class _Servicer(evaluation_pb2_grpc.EvaluatorServiceServicer):
             return wire.finding_proto(checked(await self._judge(request)))
         except Exception as error:
             log.warning("%s could not be judged", request.sample_id, exc_info=True)
-            return pb.EvaluateResponse(valid=False, detail=f"{type(error).__name__}: {error}"[:TEXT_CHARS_MAX])
+            return pb.EvaluateResponse(valid=False, detail=plain(f"{type(error).__name__}: {error}"))
 
     async def _judge(self, request: pb.EvaluateRequest) -> Finding:
         execution = wire.execution_of_proto(request)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from gyre.config.sections.base import NotNegative, Positive, Seconds, Section, Share
+from gyre.config.sections.base import Positive, Seconds, Section, Share
 
 
 class EvaluatorConfig(Section):
@@ -42,5 +42,5 @@ class EvaluatorConfig(Section):
     """Questions that are open at once. Too many: a reward model queues them inside their time-out."""
     text_chars_max: Annotated[int, Meta(ge=0, le=500_000)] = 65_536
     """Characters of decoded text it is shown, its paths together; the middle of what is longer is cut out. 0: no text, and no tokenizer is loaded."""
-    tool_calls_max: NotNegative = 200
+    tool_calls_max: Annotated[int, Meta(ge=0, le=200)] = 200
     """Tool calls it is shown; of more the first and the last half of this number."""

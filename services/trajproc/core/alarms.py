@@ -1,8 +1,8 @@
-"""What an operator must see of a closed batch (C5, C8, C10). The same batch raises the same alarms, under the same names."""
+"""What an operator must see of a closed batch and of evaluators (C5, C8, C10, B4). The same batch raises the same alarms, under the same names."""
 
 from gyre.config import TrajprocConfig
 from gyre.errors import InvariantBroken
-from gyre.records import AlarmRaised, BatchClosed, BatchOverdue
+from gyre.records import AlarmRaised, BatchClosed, BatchOverdue, RewardScored
 from services.trajproc.core.batch import check_promises
 
 SERVICE = "trajproc"
@@ -34,6 +34,14 @@ def of_wait(fact: BatchOverdue) -> AlarmRaised:
     message = f"{len(fact.execution_ids)} executions have not arrived after {fact.waited_s:.0f} s: {', '.join(fact.execution_ids[:5])}"
     values = {"executions": float(len(fact.execution_ids)), "waited_s": fact.waited_s}
     return _alarm("batch_overdue", fact, message, values)
+
+
+def of_evaluator(fact: RewardScored, streak: int) -> AlarmRaised:
+    """An evaluator that could not judge `streak` executions in a row, once until it judges again (B4)."""
+    message = f"evaluator {fact.evaluator} could not be had for {streak} executions in a row, last {fact.sample_id}: {fact.detail}"
+    return AlarmRaised(
+        kind="evaluator_failing", message=message, service=SERVICE, at_s=fact.at_s, values={"executions": float(streak)}
+    )
 
 
 def _alarm(kind: str, fact: BatchClosed | BatchOverdue, message: str, values: dict[str, float]) -> AlarmRaised:

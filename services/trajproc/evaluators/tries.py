@@ -8,7 +8,7 @@ from gyre.clock import Clock
 from gyre.config import EvaluatorConfig
 from gyre.errors import GyreError
 from gyre.evaluation import Finding, checked
-from gyre.evaluation.evaluator import TEXT_CHARS_MAX
+from gyre.evaluation.evaluator import plain
 
 BACKOFF_S = 0.5
 """Wait after the first failed try; it doubles with each."""
@@ -56,4 +56,4 @@ async def ask_within_budget(
             await sleep(max(0.0, min(BACKOFF_S * 2 ** (tried - 1), BACKOFF_S_MAX, left_s)))
     if secret:
         detail = detail.replace(secret, "[token]")
-    return Answer(None, tried, clock.monotonic_s() - began_s, detail[:TEXT_CHARS_MAX])
+    return Answer(None, tried, clock.monotonic_s() - began_s, plain(detail))

@@ -63,8 +63,13 @@ def test_an_answer_is_kept_inside_its_bounds():
     """Evidence over 16 KiB is replaced by its size; 64 things looked at, 500 characters each."""
     found = checked(Finding(score=1, evidence={"x": "y" * 20_000}, looked_at=["z" * 900] * 100))
     assert list(found.evidence) == ["cut"] and len(found.looked_at) == 64 and len(found.looked_at[0]) == 500
-    with pytest.raises(InvalidInput, match="JSON values only"):
-        checked(Finding(score=1, evidence={"x": float("nan")}))
+
+
+@pytest.mark.parametrize("value", [float("nan"), 10**30, "\ud800", {1, 2}, json.loads("[" * 70 + "]" * 70)], ids=str)
+def test_evidence_that_could_not_be_stored_is_a_failed_try(value):
+    """E: a number beyond 64 bits, half a character, deep nesting: each would stop whoever writes or reads the record."""
+    with pytest.raises(InvalidInput, match="evidence"):
+        checked(Finding(score=1, evidence={"x": value}))
 
 
 async def test_a_server_beyond_this_machine_needs_a_token():

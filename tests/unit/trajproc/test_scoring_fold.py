@@ -117,6 +117,20 @@ def test_words_about_an_older_attempt_and_a_second_word_change_nothing():
     assert rewards(live) == pytest.approx({f"{G}-e0-a2": 0.1, f"{G}-e1-a2": 0.2})
 
 
+def test_an_evaluator_that_is_down_is_alarmed_once_until_it_judges_again():
+    """B4: eight executions in a row; the next eight say nothing more; after a valid one the count begins anew."""
+    live = judged(SAFE)(config(turns_per_step=10_000)).see(started(), opened(0))
+    values = [None] * 16 + [1.0] + [None] * 8 + [1.0]
+    for index in range(0, len(values), 2):
+        name = ids.group_id(index)
+        live.see(dispatched(name), *execution(name, 0), *execution(name, 1))
+        live.see(*(msgspec.structs.replace(scored(member, "safe", values[index + member], group=name), at_s=11.0 + index + member)
+                   for member in (0, 1)))  # fmt: skip
+    alarms = [alarm for alarm in live.all(r.AlarmRaised) if alarm.kind == "evaluator_failing"]
+    assert [alarm.at_s for alarm in alarms] == [18.0, 35.0] and "no answer within 30 s" in alarms[0].message
+    assert judged(SAFE)(config(turns_per_step=10_000), past=live.stream).said == []
+
+
 def test_gaming_is_alarmed_once_under_a_name_that_a_restart_confirms():
     """D4: executions 40 and later repeat their tool call and please the model, no outcome is verified; window 40, halves of 20."""
     live = judged(TASTE)(config(gaming_window=40, turns_per_step=10_000))

@@ -46,6 +46,8 @@ class Pool:
         """Group → its task's payload, for evaluators."""
         self.evaluations_failed: Counter[str] = Counter()
         """Evaluator → executions of which it could not be had (B4)."""
+        self.evaluator_streaks: Counter[str] = Counter()
+        """Evaluator → executions in a row that it could not judge."""
         self.gaming = GamingWatch(config.gaming_window)
         self.critic = make_critic(config.critic, config.critic_memory)
         """Learns from groups in the order in which they are judged, which is that of the facts that completed them."""

@@ -5,7 +5,11 @@ decide otherwise.
 """
 
 from gyre import records as r
+from services.trajproc.core import alarms
 from services.trajproc.core.fold.pool import NO_NEWS, Pool
+
+FAILING_STREAK = 8
+"""Executions in a row that an evaluator could not judge, each after all its tries: it is down, and with it whatever needs it."""
 
 
 def scored(pool: Pool, fact: r.RewardScored) -> object:
@@ -19,8 +23,19 @@ def scored(pool: Pool, fact: r.RewardScored) -> object:
     ):
         return NO_NEWS
     member.scores[fact.evaluator] = fact
-    pool.evaluations_failed[fact.evaluator] += not fact.valid
+    _count(pool, fact)
     return pool.settle(group)
+
+
+def _count(pool: Pool, fact: r.RewardScored) -> None:
+    if fact.valid:
+        pool.evaluator_streaks[fact.evaluator] = 0
+        return
+    pool.evaluations_failed[fact.evaluator] += 1
+    pool.evaluator_streaks[fact.evaluator] += 1
+    if pool.evaluator_streaks[fact.evaluator] == FAILING_STREAK:
+        alarm = alarms.of_evaluator(fact, FAILING_STREAK)
+        pool.want("alarm", alarms.key(alarm), alarm)
 
 
 HANDLERS = {r.RewardScored: scored}
