@@ -177,7 +177,7 @@ class Attachment:
                 execution,
                 started=pb.Started(
                     image_digest=evidence.image_digest, tool_versions=evidence.tool_versions,
-                    dependency_snapshot=evidence.dependency_snapshot,
+                    dependency_snapshot=evidence.dependency_snapshot, is_replay=evidence.is_replay,
                 ),
             )  # fmt: skip
 

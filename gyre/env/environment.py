@@ -67,6 +67,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     tool_versions: dict[str, str] = {}
     dependency_snapshot: str = ""
     """Digest of outside responses that the execution depended on; empty where there are none."""
+    is_replay: bool = False
+    """This world goes on from a snapshot of an earlier attempt's, and is not a new one (C3)."""
 
 
 class Environment(ABC):

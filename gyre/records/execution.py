@@ -66,6 +66,8 @@ class ExecutionStarted(msgspec.Struct, frozen=True, kw_only=True, tag="execution
     tool_versions: dict[str, str]
     dependency_snapshot: str
     at_s: float
+    is_replay: bool = False
+    """It goes on from a snapshot of an earlier attempt's environment, and not in a new one (C3)."""
 
 
 Command = Literal["suspend", "resume", "void", "release", "truncate"]

@@ -49,6 +49,8 @@ class SampleReady(msgspec.Struct, frozen=True, kw_only=True, tag="sample.ready")
     """Advantage of each of these segments' calls."""
     repeated_share: float = 0.0
     """Share of its tool calls that have the very arguments of an earlier one (watched for reward gaming, D4)."""
+    origin: str = "first"
+    """`first` attempt, `resample` (a later attempt in a new environment) or `replay` (on a snapshot of an earlier one's) (C3)."""
 
 
 class SampleDropped(msgspec.Struct, frozen=True, kw_only=True, tag="sample.dropped"):

@@ -80,6 +80,8 @@ class BatchClosed(msgspec.Struct, frozen=True, kw_only=True, tag="batch.closed")
     """What executions without gradient add to a mean over target tokens: they have no micro-step that would report them."""
     untrained_sequences: int = 0
     """And to a mean over model calls."""
+    origins: dict[str, int] = {}
+    """Executions of the divisor by SampleReady.origin; `replay` and `resample` are never in one batch (C3)."""
 
 
 class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):

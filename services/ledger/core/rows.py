@@ -80,7 +80,7 @@ def _leased(fact: r.ExecutionLeased) -> Iterable[Row]:
 
 def _started(fact: r.ExecutionStarted) -> Iterable[Row]:
     yield "attempts", {
-        **_attempt(fact), **_fields(fact, "environment", "image_digest", "dependency_snapshot"),
+        **_attempt(fact), **_fields(fact, "environment", "image_digest", "dependency_snapshot", "is_replay"),
         "seed": _int64(fact.seed), "tool_versions_json": to_json(fact.tool_versions), "started_at_s": fact.at_s,
     }  # fmt: skip
 
@@ -174,7 +174,7 @@ def _closed(fact: r.BatchClosed) -> Iterable[Row]:
         **_fields(fact, "step", "cause", "turns", "turns_target", "divisor", "truncated_share", "no_gradient",
                   "staleness_mean", "staleness_max", "at_s"),
         "groups": len(fact.groups), "samples": len(fact.sample_ids), "micros": len(fact.micro_ids),
-        "failed_share_json": to_json(fact.failed_share),
+        "failed_share_json": to_json(fact.failed_share), "origins_json": to_json(fact.origins),
     }  # fmt: skip
     for group in fact.groups:
         yield "batch_groups", {"step": fact.step, "group_id": group}

@@ -71,6 +71,7 @@ seed int # reproducibility four
 tool_versions_json text # reproducibility four
 dependency_snapshot text # reproducibility four
 started_at_s real # occupancy starts
+is_replay bool # on a snapshot of an earlier attempt's environment (C3)
 task_type text
 tenant text
 purpose text
@@ -164,6 +165,7 @@ kappa real # share of the execution's advantage in its calls' (D3)
 segment_starts_json text # call index with which each segment begins
 segment_advantages_json text # advantage of each segment's calls
 """)  # fmt: skip
+origin text # first, resample, replay (C3)
 
 SCORES = _table("scores", "RewardScored: what evaluators beside the environment said (D4)", "sample_id text, evaluator text", """
 execution_id text
@@ -237,6 +239,7 @@ staleness_mean real
 staleness_max int
 at_s real
 """)  # fmt: skip
+origins_json text # executions of the divisor by origin (C3)
 
 STEPS = _table("steps", "StepOpened and StepUpdated", "step int", """
 burst int

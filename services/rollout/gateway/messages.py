@@ -63,6 +63,7 @@ def started_fact(lease: Lease, said: pb.Started, at_s: float) -> ExecutionStarte
         environment=lease.task.task.environment, image_digest=said.image_digest, seed=lease.task.task.seed,
         tool_versions=dict(said.tool_versions), dependency_snapshot=said.dependency_snapshot, at_s=at_s,
     )  # fmt: skip
+        is_replay=said.is_replay,
 
 
 def ended_fact(

@@ -4,6 +4,7 @@ An execution's records live from its first call until its group is taken into a 
 its name, which tells a late repeat from news.
 """
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ class Member:
     """Evaluator → its word on record about this attempt."""
     stale: set[int] = field(default_factory=set)
     """Older attempts whose ending was seen."""
+    is_replay: bool = False
+    """Its newest attempt goes on from a snapshot of an earlier one's environment."""
     is_late: bool = False
     """It had not arrived when its batch's wait was over, and was told to end."""
 
@@ -36,7 +39,7 @@ class Member:
         """Whether words of `attempt` count. A newer one fences what came before, unless the execution has ended."""
         if attempt > self.attempt and self.ended is None:
             self.attempt = attempt
-            self.calls, self.builder, self.scores = {}, None, {}
+            self.calls, self.builder, self.scores, self.is_replay = {}, None, {}, False
         return attempt == self.attempt
 
     def add(self, call: CallRecorded, versions: Container[int]) -> None:
@@ -74,6 +77,8 @@ class Verdict:
     """What its calls are credited with."""
     has_gradient: bool = False
     """Any call that may be trained has an advantage other than zero."""
+    origin: str = "first"
+    """`first`, `resample` or `replay` (C3)."""
     fate: str = ""
     """What is on record: nothing yet, `ready` or `dropped`."""
     ready_at_s: float = 0.0
@@ -173,6 +178,8 @@ class Taken:
     dropped: dict[str, str]
     """Sample → reason (`no_gradient`, `quota`, `truncated`): dropped as the group is taken."""
     micro_ids: list[str] | None = None
+    origins: dict[str, int]
+    """Origin → how many of sample_ids."""
     """None until the fact BatchExtended is on record."""
     untrained_targets: int = 0
     """As the fact says: target tokens of its executions without gradient."""
@@ -211,6 +218,11 @@ class Batch:
     def turns_through(self, group_id: str) -> int:
         """Accumulated turns up to and including a group, in the order of taking."""
         total = 0
+    @property
+    def origins(self) -> Counter[str]:
+        """Those that count in the divisor, by origin."""
+        return sum((Counter(taken.origins) for taken in self.taken.values()), Counter())
+
         for name, taken in self.taken.items():
             total += taken.turns
             if name == group_id:

@@ -9,6 +9,7 @@ from gyre import records as r
 from gyre.bus.subjects import natural_key
 from services.trajproc.core.alarms import SERVICE
 from services.trajproc.core.batch import check_promises
+from tests.unit.scheduler.facts import running
 from tests.unit.trajproc.builders import Live, config, dispatched, ended, execution, opened, started, submitted
 
 OURS = (r.SampleReady, r.SampleDropped, r.BatchExtended, r.BatchOverdue, r.BatchClosed, r.AlarmRaised)
@@ -99,8 +100,8 @@ def timeless(fact):
 
 
 @st.composite
-def scripts(draw):
-    """Groups of two or three executions in bursts of dispatch, their endings interleaved in any order."""
+def scripts(draw, origins: bool = False):
+    """Groups of two or three executions in bursts of dispatch, endings interleaved in any order; with `origins` some are resampled or replayed."""
     version, facts, open_members = 0, [started()], []
     number = draw(st.integers(1, 6))
     facts += [submitted(ids.group_id(index)) for index in range(number)]
@@ -115,7 +116,12 @@ def scripts(draw):
             else:
                 ending = "timed_out" if kind == 1 else "completed"
                 outcome, turns = draw(st.sampled_from([0.0, 0.5, 1.0])), draw(st.integers(1, 2))
-                story = execution(ids.group_id(index), member, outcome, turns=turns, version=version, ending=ending)
+                attempt = 2 if origins and kind in (2, 3) else 1
+                story = execution(
+                    ids.group_id(index), member, outcome, turns=turns, version=version, ending=ending, attempt=attempt
+                )
+                begun = running(ids.execution_id(ids.group_id(index), member), attempt)
+                story.insert(1, msgspec.structs.replace(begun, is_replay=kind == 3))
             open_members.append(story)
         for _ in range(draw(st.integers(0, 3))):
             if open_members:
@@ -132,6 +138,7 @@ SETTINGS = st.builds(
     failed_share_max=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
     micro_tokens=st.sampled_from([4, 12, 4096]),
     truncated_share_max=st.just(0.2),
+    missing=st.sampled_from(["later", "wait", "truncate", "drop"]),
     # With segments of one call and a critic that learns a repeat has the same content only if the critic has learned the same in the same order.
     credit=st.sampled_from(["execution", "turn", "segment", "fusion"]),
     critic=st.sampled_from(["group_mean", "tabular"]),
@@ -198,7 +205,7 @@ def test_batches_keep_their_promises_under_any_history(script, settings_):
 
 
 @settings(max_examples=60, deadline=None)
-@given(scripts(), SETTINGS, st.integers(1, 60), st.booleans())
+@given(scripts(origins=True), SETTINGS, st.integers(1, 60), st.booleans())
 def test_a_kill_at_any_message_changes_nothing_and_repeats_no_fact(script, settings_, lives, is_streaming):
     """State is a fold: a run that was killed after any message says the same facts, in the same order, as one that was not."""
     whole, broken = [World(script, settings_, dies, is_streaming=is_streaming).run() for dies in (-1, lives)]
@@ -211,7 +218,7 @@ def test_a_kill_at_any_message_changes_nothing_and_repeats_no_fact(script, setti
 
 @settings(max_examples=60, deadline=None)
 @given(
-    scripts(),
+    scripts(origins=True),
     SETTINGS,
     st.integers(1, 40),
     st.integers(0, 12),
@@ -226,7 +233,7 @@ def test_a_kill_while_others_go_on_and_time_passes_leaves_no_orphan(
 
 
 @settings(max_examples=40, deadline=None)
-@given(scripts(), SETTINGS)
+@given(scripts(origins=True), SETTINGS)
 def test_a_second_start_on_a_finished_run_says_nothing(script, settings_):
     """State is a fold: everything on record, nothing to say; repeats of any fact change nothing."""
     world = World(script, settings_).run()

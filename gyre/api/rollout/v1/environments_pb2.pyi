@@ -113,7 +113,7 @@ class Assignment(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., task_type: _Optional[str] = ..., seed: _Optional[int] = ..., payload_json: _Optional[str] = ..., api_key: _Optional[str] = ..., wall_s: _Optional[float] = ..., turns_max: _Optional[int] = ..., context_tokens_max: _Optional[int] = ..., output_tokens_max: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class Started(_message.Message):
-    __slots__ = ("image_digest", "tool_versions", "dependency_snapshot")
+    __slots__ = ("image_digest", "tool_versions", "dependency_snapshot", "is_replay")
     class ToolVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -124,10 +124,12 @@ class Started(_message.Message):
     IMAGE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     TOOL_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     DEPENDENCY_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    IS_REPLAY_FIELD_NUMBER: _ClassVar[int]
     image_digest: str
     tool_versions: _containers.ScalarMap[str, str]
     dependency_snapshot: str
-    def __init__(self, image_digest: _Optional[str] = ..., tool_versions: _Optional[_Mapping[str, str]] = ..., dependency_snapshot: _Optional[str] = ...) -> None: ...
+    is_replay: bool
+    def __init__(self, image_digest: _Optional[str] = ..., tool_versions: _Optional[_Mapping[str, str]] = ..., dependency_snapshot: _Optional[str] = ..., is_replay: _Optional[bool] = ...) -> None: ...
 
 class Ended(_message.Message):
     __slots__ = ("ending", "reason", "detail", "evaluation", "external_calls")

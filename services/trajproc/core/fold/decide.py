@@ -3,6 +3,7 @@
 from services.trajproc.core import batch as batches
 from services.trajproc.core.fold import missing
 from services.trajproc.core.fold.pool import Pool
+from services.trajproc.core.origins import fits
 from services.trajproc.core.state import Batch, Group
 
 STARVED_S = 5.0
@@ -18,6 +19,8 @@ def decide(pool: Pool, at_s: float) -> None:
         age_steps = batch.step - group.policy_version
         if age_steps > cap:
             _drop_aged(pool, group, batch.step)
+        elif not fits(group, batch):
+            continue
         elif batch.turns < pool.config.turns_per_step or age_steps == cap:
             take(pool, batch, group, at_s)
         else:
@@ -38,7 +41,12 @@ def tick(pool: Pool, now_s: float) -> None:
     batch = pool.batch
     if batch is None or batch.closing:
         return
-    is_idle = pool.is_running and pool.has_work and not pool.unfinished and not pool.ready
+    is_idle = (
+        pool.is_running
+        and pool.has_work
+        and not pool.unfinished
+        and not any(fits(group, batch) for group in pool.ready)
+    )
     if missing.is_over(pool, batch, now_s):
         if (fact := missing.overdue(pool, batch, now_s)) is not None:
             pool.want("overdue", f"{fact.step}.{fact.ordinal}", fact)

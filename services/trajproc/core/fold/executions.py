@@ -64,6 +64,14 @@ def leased(pool: Pool, fact: r.ExecutionLeased) -> None:
         group.member(fact.execution_id).see(fact.attempt)
 
 
+def started(pool: Pool, fact: r.ExecutionStarted) -> object:
+    if (group := pool.group(fact.group_id)) is not None:
+        member = group.member(fact.execution_id)
+        if member.see(fact.attempt) and member.ended is None:
+            member.is_replay = fact.is_replay
+    return NO_NEWS
+
+
 def called(pool: Pool, fact: r.CallRecorded) -> object:
     if fact.purpose != "train" or (group := pool.group(fact.group_id)) is None:
         return NO_NEWS
@@ -94,6 +102,7 @@ HANDLERS = {
     r.GroupSubmitted: submitted,
     r.GroupDispatched: dispatched,
     r.ExecutionLeased: leased,
+    r.ExecutionStarted: started,
     r.ExecutionEnded: ended,
     r.CallRecorded: called,
 }
