@@ -22,6 +22,7 @@ COMMANDS = {
     "status": ("gyre.cli.queries", "What a running run is doing."),
     "audit": ("gyre.cli.queries", "Acceptance criteria and balances, pass or fail."),
     "explain": ("gyre.cli.queries", "Everything about one sample."),
+    "tree": ("gyre.cli.tree", "The contexts of one sample, what they share, what is trained."),
     "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),

@@ -17,9 +17,11 @@ from gyre.service import Context, until_stopped
 from gyre.telemetry import emit_span
 from services.trajproc.bus import ROWS_BYTES_MAX, Facts, publish
 from services.trajproc.core.fold import Processor
-from services.trajproc.core.state import Group
+from services.trajproc.core.state import Group, Sample
 from services.trajproc.evaluators.asking import open_asking
+from services.trajproc.keeping import Keeping
 from services.trajproc.rpc import SERVICE, TrajprocServicer
+from services.trajproc.view import answer
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +33,17 @@ class App:
     """One processor on one bus."""
 
     def __init__(
-        self, processor: Processor, bus: Bus, blobs: BlobStore, clock: Clock, look: Callable[[], None] = lambda: None
-    ) -> None:
-        """`look` is called whenever facts were folded and the past is over: there may be something to ask evaluators."""
+        self, processor: Processor, bus: Bus, blobs: BlobStore, clock: Clock, look: Callable[[], None] = lambda: None,
+        keep: Callable[[Sample], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """`look` is called whenever facts were folded and the past is over: there may be something to ask evaluators. `keep` is given each
+        sample as it is said."""
         self.processor = processor
         self._bus = bus
         self._blobs = blobs
         self._clock = clock
         self._look = look
+        self._keep = keep
         self._acting = asyncio.Lock()
         self.has_caught_up = asyncio.Event()
 
@@ -72,6 +77,7 @@ class App:
                     break
                 if isinstance(record, SampleReady):
                     _build_span(record, began_s, self._clock.now_s())
+                    self._keep(about.samples[record.sample_id])
                 elif isinstance(record, BatchExtended):
                     _wait_spans(about, record, self._clock.now_s())
                 await publish(self._bus, self._blobs, record)
@@ -113,16 +119,21 @@ def _note(record: object) -> None:
 
 async def run(context: Context) -> None:
     """Turns ended executions into training batches."""
+    if asked := getattr(context.arguments, "print", []):
+        print(answer(context.folder, *asked))
+        return
     bus = await context.bus("trajproc")
     config = context.config
     processor = Processor(config.trajproc, ROWS_BYTES_MAX, config.scheduler.streaming, config.evaluators)
     asking = open_asking(processor, context.folder, config, bus.publish, context.clock)
-    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock, asking.look)
+    keeping = Keeping(context.folder.trees)
+    keep = keeping.keep if config.trajproc.keep_trees else lambda _: None
+    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock, asking.look, keep)
     server = context.rpc_server("trajproc")
-    server.add(trajproc_pb2_grpc.add_TrajprocServiceServicer_to_server, TrajprocServicer(processor), SERVICE)
+    server.add(trajproc_pb2_grpc.add_TrajprocServiceServicer_to_server, TrajprocServicer(processor, keeping), SERVICE)
     await server.start()
     try:
-        await until_stopped(context, app.follow(), app.tick(), asking.run())
+        await until_stopped(context, app.follow(), app.tick(), asking.run(), keeping.run())
     finally:
         await server.stop()
         await bus.close()

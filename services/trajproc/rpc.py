@@ -5,6 +5,7 @@ from typing import Any
 from gyre.api.trajproc.v1 import trajproc_pb2 as pb
 from gyre.api.trajproc.v1 import trajproc_pb2_grpc
 from services.trajproc.core.fold import Processor
+from services.trajproc.keeping import Keeping
 
 SERVICE = "gyre.api.trajproc.v1.TrajprocService"
 
@@ -12,11 +13,14 @@ SERVICE = "gyre.api.trajproc.v1.TrajprocService"
 class TrajprocServicer(trajproc_pb2_grpc.TrajprocServiceServicer):
     """Answers from memory."""
 
-    def __init__(self, processor: Processor) -> None:
+    def __init__(self, processor: Processor, keeping: Keeping) -> None:
         self._processor = processor
+        self._keeping = keeping
 
     async def GetState(self, request: pb.GetStateRequest, context: Any) -> pb.GetStateResponse:
-        return state_of(self._processor)
+        state = state_of(self._processor)
+        state.trees_kept, state.trees_lost = self._keeping.kept, self._keeping.lost
+        return state
 
 
 def state_of(processor: Processor) -> pb.GetStateResponse:

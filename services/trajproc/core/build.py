@@ -54,7 +54,7 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
     rows = make_rows(
         tree, paths, verdict.sample_id, advantages_C, config.row_tokens_max, ended.traceparent, config.class_order
     )
-    return Sample(ready, rows)
+    return Sample(ready, rows, tree, [path.leaf for path in paths])
 
 
 def dropped(

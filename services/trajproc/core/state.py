@@ -95,10 +95,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A built sample: what is said of it, and its training rows."""
+    """A built sample: what is said of it, its training rows, and the tree they are from."""
 
     ready: SampleReady
     rows: list[Row]
+    tree: Tree
+    leaves: list[int]
+    """Leaf nodes of the chosen paths."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ class GetStateRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStateResponse(_message.Message):
-    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches", "set_aside", "evaluations_waiting", "evaluations_failed")
+    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches", "set_aside", "evaluations_waiting", "evaluations_failed", "trees_kept", "trees_lost")
     class DroppedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,8 @@ class GetStateResponse(_message.Message):
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     EVALUATIONS_WAITING_FIELD_NUMBER: _ClassVar[int]
     EVALUATIONS_FAILED_FIELD_NUMBER: _ClassVar[int]
+    TREES_KEPT_FIELD_NUMBER: _ClassVar[int]
+    TREES_LOST_FIELD_NUMBER: _ClassVar[int]
     step: int
     batch_open: bool
     turns: int
@@ -57,4 +59,6 @@ class GetStateResponse(_message.Message):
     set_aside: _containers.ScalarMap[str, int]
     evaluations_waiting: int
     evaluations_failed: _containers.ScalarMap[str, int]
-    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ..., set_aside: _Optional[_Mapping[str, int]] = ..., evaluations_waiting: _Optional[int] = ..., evaluations_failed: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    trees_kept: int
+    trees_lost: int
+    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ..., set_aside: _Optional[_Mapping[str, int]] = ..., evaluations_waiting: _Optional[int] = ..., evaluations_failed: _Optional[_Mapping[str, int]] = ..., trees_kept: _Optional[int] = ..., trees_lost: _Optional[int] = ...) -> None: ...
