@@ -178,11 +178,11 @@ class Taken:
     """Samples that give a gradient."""
     failed: int
     """Unsuccessful ones among `kept`."""
+    origins: dict[str, int]
+    """Origin → how many of sample_ids."""
     dropped: dict[str, str]
     """Sample → reason (`no_gradient`, `quota`, `truncated`): dropped as the group is taken."""
     micro_ids: list[str] | None = None
-    origins: dict[str, int]
-    """Origin → how many of sample_ids."""
     """None until the fact BatchExtended is on record."""
     untrained_targets: int = 0
     """As the fact says: target tokens of its executions without gradient."""
@@ -218,14 +218,14 @@ class Batch:
     def truncated(self) -> int:
         return sum(taken.truncated for taken in self.taken.values())
 
-    def turns_through(self, group_id: str) -> int:
-        """Accumulated turns up to and including a group, in the order of taking."""
-        total = 0
     @property
     def origins(self) -> Counter[str]:
         """Those that count in the divisor, by origin."""
         return sum((Counter(taken.origins) for taken in self.taken.values()), Counter())
 
+    def turns_through(self, group_id: str) -> int:
+        """Accumulated turns up to and including a group, in the order of taking."""
+        total = 0
         for name, taken in self.taken.items():
             total += taken.turns
             if name == group_id:
