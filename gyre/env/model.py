@@ -64,7 +64,9 @@ class ChatModel:
         """`api_base` is asked before each try, because a gateway may come back at another address; `fixed` goes into every request."""
         self._http = http
         self._api_base = api_base
-        self._headers = {"authorization": f"Bearer {api_key}"} | ({"traceparent": traceparent} if traceparent else {})
+        self._headers = {"authorization": f"Bearer {api_key}", "x-gyre-role": "main"} | (
+            {"traceparent": traceparent} if traceparent else {}
+        )
         self._fixed = fixed
 
     async def complete(self, messages: list[dict], tools: list[dict], wall: WallClock) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded
     """`stop`, `length`, `tool_calls`, `cancelled`, `context`."""
     role: str = "main"
     """main, main-summary, sub-agent, sub-agent-summary, side or unknown (B5)."""
+    role_rule: str = ""
+    """What decided the role: `header`, a rule's name, `default`; empty where nothing did."""
     message_digest: str = ""
     """Digest of the conversation's normal form up to and including this prompt."""
     tool_payloads: dict[str, str] = {}

@@ -4,7 +4,7 @@ from gyre.config.sections.base import Section
 from gyre.config.sections.dryrun import EmulationConfig, VariantConfig
 from gyre.config.sections.evaluators import EvaluatorConfig
 from gyre.config.sections.ledger import LedgerConfig
-from gyre.config.sections.rollout import RolloutConfig
+from gyre.config.sections.rollout import RoleRule, RolloutConfig
 from gyre.config.sections.run import ModelConfig, NetworkConfig, RunConfig
 from gyre.config.sections.scheduler import SchedulerConfig, TierConfig
 from gyre.config.sections.tasks import EnvironmentConfig, EvaluationConfig, TaskConfig
@@ -20,6 +20,7 @@ __all__ = [
     "LedgerConfig",
     "ModelConfig",
     "NetworkConfig",
+    "RoleRule",
     "RolloutConfig",
     "RunConfig",
     "SchedulerConfig",

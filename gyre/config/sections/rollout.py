@@ -1,6 +1,76 @@
-"""Gateway, leases, engines."""
+"""Gateway, leases, engines, roles of calls."""
 
-from gyre.config.sections.base import Positive, Seconds, Section
+import difflib
+import re
+
+from gyre.config.sections.base import NotNegative, Positive, Seconds, Section
+
+ROLES = ("main", "main-summary", "sub-agent", "sub-agent-summary", "side", "unknown")
+"""Classes of calls (B5): the first four are trained, in this order; `side` and `unknown` are on record and never trained."""
+HARNESSES = ("claude-code", "codex", "qwen-code", "opencode", "mini-swe-agent", "aider")
+"""Harnesses for which rules are shipped."""
+ENDPOINTS = ("chat", "messages", "responses")
+"""Wire formats: OpenAI's chat completions, Anthropic's messages, OpenAI's responses."""
+
+
+class RoleRule(Section):
+    """A call to which all that is stated applies has this role (B5). A rule that states nothing applies to every call.
+
+    Texts are regular expressions, searched for anywhere (`\\A` is the text's begin, `^` a line's begin) in the first and
+    last 4000 characters of what they are about."""
+
+    name: str
+    """Its name, recorded with each call that it decides, such as `mine/planner`."""
+    role: str
+    """main, main-summary, sub-agent, sub-agent-summary, side or unknown."""
+    harness: str = ""
+    """Only calls of this harness; empty: of any."""
+    endpoint: str = "any"
+    """Only calls in this wire format: any, chat, messages or responses."""
+    headers: dict[str, str] = {}
+    """Header name → expression that its value must hold; `.` where it must only be there. A header that is missing holds nothing."""
+    system: str = ""
+    """Expression that the system prompt (all system and developer messages before the first other one) must hold."""
+    first_user: str = ""
+    """Expression that the first user message must hold."""
+    last_user: str = ""
+    """Expression that the last user message must hold, which need not be the last message."""
+    tools_with: list[str] = []
+    """Tools that the call must offer, all of them."""
+    tools_without: list[str] = []
+    """Tools of which the call must offer none."""
+    tools: str = "any"
+    """Whether the call must offer tools at all: any, some or none."""
+    max_tokens_max: NotNegative = 0
+    """The call must ask for at most this many tokens, and one that names no number does not; 0: whatever it asks for."""
+    messages_max: NotNegative = 0
+    """The call must have at most this many messages, system ones not counted; 0: however many."""
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise ValueError("`name` is empty: a rule's name is recorded with each call that it decides")
+        _check_word(self.role, "role", ROLES)
+        _check_word(self.endpoint, "endpoint", ("any", *ENDPOINTS))
+        _check_word(self.tools, "tools", ("any", "some", "none"))
+        for field, text in [*((name, getattr(self, name)) for name in TEXTS), *self.headers.items()]:
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise ValueError(
+                    f"`{field}` of rule `{self.name}` is no regular expression: {error}; for the literal text write "
+                    f"{re.escape(text)!r}"
+                ) from None
+
+
+TEXTS = ("system", "first_user", "last_user")
+"""Fields of a rule that are expressions over a text of the call."""
+
+
+def _check_word(word: str, field: str, known: tuple[str, ...]) -> None:
+    if word not in known:
+        near = difflib.get_close_matches(word, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(known)}"
+        raise ValueError(f"`{field}` is `{word}`; {hint}")
 
 
 class RolloutConfig(Section):
@@ -22,3 +92,20 @@ class RolloutConfig(Section):
     """CPU threads of one engine."""
     device: str = "cpu"
     """Where the embedded engine runs, in torch's words."""
+    harness: str = ""
+    """The harness all calls come from; empty: recognised call by call (user agent, system prompt). May be one of your own, for your rules."""
+    role_rules: list[RoleRule] = []
+    """Rules for the roles of calls, asked in this order before those that are shipped; docs/harnesses.md."""
+    role_default: str = "unknown"
+    """Role of a call that no header and no rule decides. `unknown` is on record and never trained; `main` trains whatever comes, side
+    calls too: only for a harness that makes none."""
+
+    def __post_init__(self) -> None:
+        _check_word(self.role_default, "role_default", ROLES)
+        own = {self.harness} - {""}
+        for rule in self.role_rules:
+            if rule.harness:
+                _check_word(rule.harness, f"harness` of rule `{rule.name}", (*HARNESSES, *own))
+        names = [rule.name for rule in self.role_rules]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"several rules are named {', '.join(sorted(twice))}: a name must tell which one decided")

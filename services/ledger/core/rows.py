@@ -109,8 +109,8 @@ def _call(fact: r.CallRecorded) -> Iterable[Row]:
     versions = r.array(fact.versions[:whole], "int32")
     known = versions.size > 0
     yield "calls", {
-        **_fields(fact, "call_id", "execution_id", "group_id", "attempt", "call_index", "purpose", "role", "parent",
-                  "prompt_tokens", "finish_reason", "delivered", "started_at_s", "first_token_at_s", "at_s", "wait_s"),
+        **_fields(fact, "call_id", "execution_id", "group_id", "attempt", "call_index", "purpose", "role", "role_rule",
+                  "parent", "prompt_tokens", "finish_reason", "delivered", "started_at_s", "first_token_at_s", "at_s", "wait_s"),
         "sample_id": sample_id(fact.execution_id, fact.attempt),
         "new_tokens": len(fact.prompt_delta) // 4, "output_tokens": len(fact.output_ids) // 4,
         "version_min": int(versions.min()) if known else None,

@@ -107,6 +107,7 @@ attempt int
 call_index int
 purpose text
 role text
+role_rule text # header, the name of the rule, or default
 parent text # call whose context it continues
 prompt_tokens int
 new_tokens int # prompt tokens that the parent's context did not hold
@@ -164,8 +165,8 @@ segments int # its calls were cut into (D3)
 kappa real # share of the execution's advantage in its calls' (D3)
 segment_starts_json text # call index with which each segment begins
 segment_advantages_json text # advantage of each segment's calls
-origin text # first, resample, replay (C3)
 """)  # fmt: skip
+origin text # first, resample, replay (C3)
 
 SCORES = _table("scores", "RewardScored: what evaluators beside the environment said (D4)", "sample_id text, evaluator text", """
 execution_id text
@@ -238,8 +239,8 @@ no_gradient bool # no-gradient interruption (C10)
 staleness_mean real
 staleness_max int
 at_s real
-origins_json text # executions of the divisor by origin (C3)
 """)  # fmt: skip
+origins_json text # executions of the divisor by origin (C3)
 
 STEPS = _table("steps", "StepOpened and StepUpdated", "step int", """
 burst int

@@ -29,6 +29,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     context_tokens_max: int
     output_tokens_max: int
     traceparent: str = ""
+    task_type: str = ""
 
 
 def sign(claims: Claims, secret: bytes) -> str:

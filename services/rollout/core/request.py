@@ -11,7 +11,6 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 MESSAGES_MAX = 20_000
 MODEL_CHARS_MAX = 200
 """The alias is only said back."""
-AGENT_ROLES = ("main", "main-summary", "sub-agent", "sub-agent-summary", "side")
 
 
 class BadRequest(InvalidInput):
@@ -43,23 +42,29 @@ class ChatRequest:
 
 def parse_request(body: bytes) -> ChatRequest:
     """Raises BadRequest."""
+    data = json_object(body)
+    _refuse_unsupported(data)
+    tools = tools_of(data.get("tools"))
+    if data.get("tool_choice") == "none":
+        tools = []
+    options = data.get("stream_options")
+    return ChatRequest(
+        messages=_messages(data.get("messages")), tools=tools,
+        max_tokens=_max_tokens(data), temperature=number(data, "temperature", 0.0, 2.0), top_p=number(data, "top_p", 0.0, 1.0),
+        stream=data.get("stream") is True, include_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        model=clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]),
+    )  # fmt: skip
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Raises BadRequest."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}", error_code="invalid_json") from error
     if not isinstance(data, dict):
         raise BadRequest("the body must be a JSON object", error_code="invalid_json")
-    _refuse_unsupported(data)
-    tools = _tools(data.get("tools"))
-    if data.get("tool_choice") == "none":
-        tools = []
-    options = data.get("stream_options")
-    return ChatRequest(
-        messages=_messages(data.get("messages")), tools=tools,
-        max_tokens=_max_tokens(data), temperature=_number(data, "temperature", 0.0, 2.0), top_p=_number(data, "top_p", 0.0, 1.0),
-        stream=data.get("stream") is True, include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        model=_clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]),
-    )  # fmt: skip
+    return data
 
 
 def _refuse_unsupported(data: dict[str, Any]) -> None:
@@ -107,7 +112,7 @@ def _message(item: Any, where: str) -> Message:
     if role == "tool" and not isinstance(answered, str):
         raise BadRequest(f"{where}.tool_call_id must say which call this answers", f"{where}.tool_call_id")
     return Message(
-        role, _content(item.get("content"), f"{where}.content"), calls, _clean(answered) if role == "tool" else ""
+        role, _content(item.get("content"), f"{where}.content"), calls, clean(answered) if role == "tool" else ""
     )
 
 
@@ -115,7 +120,7 @@ def _content(value: Any, where: str) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return _clean(value)
+        return clean(value)
     if not isinstance(value, list):
         raise BadRequest(f"{where} must be text, a list of parts, or null", where)
     texts = []
@@ -127,7 +132,7 @@ def _content(value: Any, where: str) -> str:
             raise BadRequest(
                 f"{where}[{index}] must be a part of type text: this model reads text only", f"{where}[{index}]"
             )
-        texts.append(_clean(part["text"]))
+        texts.append(clean(part["text"]))
     return "".join(texts)
 
 
@@ -144,11 +149,11 @@ def _calls(value: Any, where: str) -> tuple[Call, ...]:
         arguments = function.get("arguments")
         if not isinstance(arguments, str):
             arguments = canonical_json(arguments) if arguments is not None else "{}"
-        calls.append(Call(str(item.get("id") or ""), _clean(function["name"]), _clean(arguments)))
+        calls.append(Call(str(item.get("id") or ""), clean(function["name"]), clean(arguments)))
     return tuple(calls)
 
 
-def _tools(value: Any) -> list[dict[str, Any]]:
+def tools_of(value: Any) -> list[dict[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -174,7 +179,7 @@ def _max_tokens(data: dict[str, Any]) -> int | None:
     return None
 
 
-def _number(data: dict[str, Any], name: str, low: float, high: float) -> float | None:
+def number(data: dict[str, Any], name: str, low: float, high: float) -> float | None:
     value = data.get(name)
     if value is None:
         return None
@@ -183,7 +188,7 @@ def _number(data: dict[str, Any], name: str, low: float, high: float) -> float |
     return float(value)
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Lone surrogates (JSON can carry them, UTF-8 cannot) become question marks."""
     try:
         text.encode()

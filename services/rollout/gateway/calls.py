@@ -11,6 +11,7 @@ from gyre.errors import GyreError, InvalidInput, NotFound, Overloaded
 from gyre.ids import call_id, sample_id, seed_for
 from gyre.records import CallRecorded, Sampling, pack
 from gyre.telemetry import emit_span
+from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
 from services.rollout.core.reply import Reply
@@ -110,7 +111,7 @@ class ModelCalls:
         """A session rebuilt from its records."""
         self._open[session.sample_id] = _Open(session)
 
-    def begin(self, claims: Claims, request: ChatRequest, role: str) -> Running:
+    def begin(self, claims: Claims, request: ChatRequest, role: Verdict) -> Running:
         """The call of this request: a new one, or the one a retry belongs to. Answers at once; `done` has the reply.
 
         Raises ExecutionOver, TurnsOver, Overloaded, InvalidInput (BadRequest with its place)."""
@@ -210,7 +211,7 @@ class ModelCalls:
         return sampling, room < asked
 
     def _start(
-        self, claims: Claims, request: ChatRequest, role: str, entry: _Open, key: tuple[bytes, str], prompt: Prompt,
+        self, claims: Claims, request: ChatRequest, role: Verdict, entry: _Open, key: tuple[bytes, str], prompt: Prompt,
         sampling: Sampling, is_context_bound: bool,
     ) -> Running:  # fmt: skip
         session, now_s = entry.session, self._clock.now_s()
@@ -233,7 +234,7 @@ class ModelCalls:
         return running
 
     async def _run(
-        self, claims: Claims, role: str, entry: _Open, key: tuple[bytes, str], prompt: Prompt, running: Running, index: int,
+        self, claims: Claims, role: Verdict, entry: _Open, key: tuple[bytes, str], prompt: Prompt, running: Running, index: int,
         is_context_bound: bool,
     ) -> None:  # fmt: skip
         work = running.work
@@ -271,7 +272,7 @@ class ModelCalls:
     def _record(
         self,
         claims: Claims,
-        role: str,
+        role: Verdict,
         prompt: Prompt,
         running: Running,
         index: int,
@@ -291,7 +292,7 @@ class ModelCalls:
             call_index=index, purpose=claims.purpose, parent=prompt.parent.call_id, parent_tokens=prompt.kept,
             prompt_delta=pack(prompt.delta, "int32"), prompt_tokens=len(prompt.ids), output_ids=pack(work.ids, "int32"),
             logprobs=pack(work.logprobs, "float32"), versions=pack(work.versions, "int32"), sampling=work.sampling,
-            finish_reason=finish, role=role, message_digest=prompt.digest.hex(),
+            finish_reason=finish, role=role.role, role_rule=role.rule, message_digest=prompt.digest.hex(),
             tool_payloads={call.call_id: call.arguments for call in parsed.calls}, cells=work.cells,
             delivered=running.watchers > 0 and finish != "cancelled", started_at_s=work.arrived_s,
             first_token_at_s=work.first_token_at_s, at_s=self._clock.now_s(), wait_s=work.wait_s,

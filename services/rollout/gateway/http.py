@@ -21,15 +21,14 @@ from aiohttp import web
 from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
 from services.rollout.core.keys import Claims, verify
 from services.rollout.core.reply import KEEP_ALIVE, Reply, delta_event, error_body, error_event, models_body
-from services.rollout.core.request import AGENT_ROLES, BadRequest, ChatRequest, parse_request
+from services.rollout.core.request import BadRequest, ChatRequest, parse_request
+from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ExecutionOver, ModelCalls, Running, TurnsOver
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 5.0
 """A stream without news says so this often, so that no proxy or client takes it for dead."""
-ROLE_HEADER = "x-gyre-role"
-"""Where a harness can say it: main, main-summary, sub-agent, sub-agent-summary or side (B5)."""
 MODEL_NAME = "policy"
 MESSAGE_CHARS_MAX = 1000
 """An error's text may quote what was wrong, but not all of it."""
@@ -38,8 +37,11 @@ MESSAGE_CHARS_MAX = 1000
 class HttpGateway:
     """The HTTP side of the gateway."""
 
-    def __init__(self, calls: ModelCalls, secret: bytes, request_bytes_max: int, context_max: int) -> None:
+    def __init__(
+        self, calls: ModelCalls, roles: CallRoles, secret: bytes, request_bytes_max: int, context_max: int
+    ) -> None:
         self._calls = calls
+        self._roles = roles
         self._secret = secret
         self._context_max = context_max
         app = web.Application(client_max_size=request_bytes_max, middlewares=[_errors])
@@ -77,8 +79,7 @@ class HttpGateway:
                 f"content-encoding {packed[:80]}: send the body as it is", error_code="unsupported_encoding"
             )
         chat = parse_request(await request.read())
-        said = request.headers.get(ROLE_HEADER, "main")
-        running = self._calls.begin(claims, chat, said if said in AGENT_ROLES else "unknown")
+        running = self._calls.begin(claims, chat, self._roles.of(claims, chat, "chat", request.headers))
         running.watchers += 1
         try:
             if chat.stream:

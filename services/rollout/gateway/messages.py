@@ -24,6 +24,7 @@ def assignment(lease: Lease, traceparent: str, secret: bytes) -> pb.AttachRespon
         execution_id=lease.execution_id, attempt=lease.attempt, group_id=lease.task.group_id, purpose=task.purpose,
         seed=lease.task.seed, temperature=task.temperature, top_p=task.top_p, turns_max=limits.turns_max,
         context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max, traceparent=traceparent,
+        task_type=task.task_type,
     )  # fmt: skip
     return pb.AttachResponse(
         request_id=f"assign-{sample_of(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
@@ -62,8 +63,8 @@ def started_fact(lease: Lease, said: pb.Started, at_s: float) -> ExecutionStarte
         execution_id=lease.execution_id, group_id=lease.task.group_id, attempt=lease.attempt,
         environment=lease.task.task.environment, image_digest=said.image_digest, seed=lease.task.task.seed,
         tool_versions=dict(said.tool_versions), dependency_snapshot=said.dependency_snapshot, at_s=at_s,
-        is_replay=said.is_replay,
     )  # fmt: skip
+        is_replay=said.is_replay,
 
 
 def ended_fact(

@@ -10,6 +10,7 @@ import pytest
 from gyre.clock import ManualClock
 from gyre.config import Config
 from gyre.records import CallRecorded, array
+from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
 from services.rollout.core.request import BadRequest
@@ -20,6 +21,7 @@ from services.rollout.gateway.calls import ExecutionOver, ModelCalls, TurnsOver
 from .builders import request, tool_text
 
 START = [{"role": "user", "content": "go"}]
+MAIN = Verdict("main", "a-rule", "")
 
 
 class PoolDouble:
@@ -79,7 +81,7 @@ async def test_the_reply_leaves_after_its_record_is_stored(made):
     """B1."""
     calls, _, bus, _ = made
     bus.stored.clear()
-    running = calls.begin(claims(), request(START), "main")
+    running = calls.begin(claims(), request(START), MAIN)
     running.watchers = 1
     await asyncio.sleep(0.02)
     assert not running.done.done()
@@ -87,7 +89,8 @@ async def test_the_reply_leaves_after_its_record_is_stored(made):
     reply = await running.done
     record = bus.records[0]
     assert reply.parsed.content == "hello" and record.delivered
-    assert (record.call_id, record.finish_reason, record.role) == ("g000001-e0-a1-c0", "stop", "main")
+    assert (record.call_id, record.finish_reason) == ("g000001-e0-a1-c0", "stop")
+    assert (record.role, record.role_rule) == ("main", "a-rule")
     assert set(array(record.versions, "int32")) == {3}, "AReaL's version race: the label is the engine's"
 
 
@@ -95,11 +98,11 @@ async def test_a_retry_while_the_first_runs_is_the_same_call_and_one_after_it_ge
     """AReaL#1498: one record, the same reply for all three."""
     calls, pool, bus, _ = made
     pool.go.clear()
-    first = calls.begin(claims(), request(START), "main")
-    assert calls.begin(claims(), request([dict(START[0])], model="alias"), "main") is first
+    first = calls.begin(claims(), request(START), MAIN)
+    assert calls.begin(claims(), request([dict(START[0])], model="alias"), MAIN) is first
     pool.go.set()
     reply = await first.done
-    late = await calls.begin(claims(), request(START), "main").done
+    late = await calls.begin(claims(), request(START), MAIN).done
     assert late.body() | {"model": reply.model} == reply.body()
     assert len(bus.records) == len(pool.seen) == 1
 
@@ -107,8 +110,8 @@ async def test_a_retry_while_the_first_runs_is_the_same_call_and_one_after_it_ge
 async def test_training_is_drawn_at_the_tasks_temperature_and_evaluation_may_ask_for_less(made):
     calls, pool, _, _ = made
     asked = {"temperature": 0.2, "top_p": 0.5, "max_tokens": 1000}
-    await calls.begin(claims(), request(START, **asked), "main").done
-    await calls.begin(claims(purpose="evaluation"), request([*START, *START], **asked), "main").done
+    await calls.begin(claims(), request(START, **asked), MAIN).done
+    await calls.begin(claims(purpose="evaluation"), request([*START, *START], **asked), MAIN).done
     train, evaluation = (work.sampling for work in pool.seen)
     assert (train.temperature, train.top_p, train.max_tokens) == (1.0, 1.0, 50)
     assert (evaluation.temperature, evaluation.top_p) == (0.2, 0.5)
@@ -119,25 +122,25 @@ async def test_bounds_of_an_execution_are_kept(made):
     """Turns, context, fences: each with an error of its own."""
     calls, pool, bus, attempts = made
     with pytest.raises(BadRequest) as error:
-        calls.begin(claims(context_tokens_max=5), request(START), "main")
+        calls.begin(claims(context_tokens_max=5), request(START), MAIN)
     assert error.value.error_code == "context_length_exceeded"
     size = len(calls.model.renderer.whole(request(START).messages, request(START).tools))
     pool.finish = "length"
-    await calls.begin(claims(context_tokens_max=size + 7), request(START), "main").done
+    await calls.begin(claims(context_tokens_max=size + 7), request(START), MAIN).done
     assert pool.seen[0].sampling.max_tokens == 7 and bus.records[0].finish_reason == "context"
     with pytest.raises(TurnsOver):
-        calls.begin(claims(turns_max=1), request([*START, *START]), "main")
+        calls.begin(claims(turns_max=1), request([*START, *START]), MAIN)
     attempts.leased("g000001-e0", 2)
     with pytest.raises(ExecutionOver):
-        calls.begin(claims(), request(START), "main")
+        calls.begin(claims(), request(START), MAIN)
 
 
 async def test_closing_an_execution_aborts_and_records_its_calls_first(made):
     """C6: the books count exactly the records on the bus; the session is freed."""
     calls, pool, bus, _ = made
-    await calls.begin(claims(), request(START), "main").done
+    await calls.begin(claims(), request(START), MAIN).done
     pool.go.clear()
-    running = calls.begin(claims(), request([*START, *START]), "main")
+    running = calls.begin(claims(), request([*START, *START]), MAIN)
     await asyncio.sleep(0)
     totals = await calls.close("g000001-e0-a1")
     assert (totals.turns, totals.calls) == (1, 2) == (1, len(bus.records))
@@ -151,7 +154,7 @@ async def test_spans_carry_the_words_of_the_genai_conventions(made, monkeypatch)
     calls, _, _, _ = made
     spans = []
     monkeypatch.setattr(module, "emit_span", lambda *args, **attributes: spans.append((args, attributes)))
-    await calls.begin(claims(traceparent="tp"), request(START), "main").done
+    await calls.begin(claims(traceparent="tp"), request(START), MAIN).done
     (args, attributes) = spans[0]
     assert args[3] == "tp" and attributes["gen_ai.operation.name"] == "chat"
     assert attributes["gyre.policy_version.min"] == attributes["gyre.policy_version.max"] == 3
@@ -161,7 +164,7 @@ async def test_a_tool_call_is_a_tool_call_plain_and_streamed(made):
     """B2: the arguments' text is the model's own, in the reply and in the record."""
     calls, pool, bus, _ = made
     pool.text = "see\n" + tool_text("read_file", '{"path":  "a.py"}')
-    reply = await calls.begin(claims(), request(START, stream=True), "main").done
+    reply = await calls.begin(claims(), request(START, stream=True), MAIN).done
     body = reply.body()
     call = body["choices"][0]["message"]["tool_calls"][0]
     assert call["function"] == {"name": "read_file", "arguments": '{"path":  "a.py"}'}
@@ -186,9 +189,9 @@ async def test_calls_of_a_suspended_execution_wait_and_go_on_when_it_is_resumed(
     """C2: the pool is not asked meanwhile; a retry still joins the call that waits."""
     calls, pool, bus, _ = made
     calls.hold("g000001-e0-a1")
-    running = calls.begin(claims(), request(START), "main")
+    running = calls.begin(claims(), request(START), MAIN)
     await asyncio.sleep(0)
-    assert calls.begin(claims(), request(START), "main") is running
+    assert calls.begin(claims(), request(START), MAIN) is running
     assert not pool.seen and not running.done.done()
     calls.go_on("g000001-e0-a1")
     assert (await running.done).parsed.content == "hello" and len(bus.records) == 1
@@ -199,7 +202,7 @@ async def test_a_call_that_waits_for_its_suspended_execution_ends_with_it(made):
     calls, pool, bus, _ = made
     pool.finish = "aborted"
     calls.hold("g000001-e0-a1")
-    running = calls.begin(claims(), request(START), "main")
+    running = calls.begin(claims(), request(START), MAIN)
     await asyncio.sleep(0)
     pool.text = ""
     totals = await calls.close("g000001-e0-a1")
@@ -212,7 +215,7 @@ async def test_a_call_that_is_being_sampled_at_a_suspension_is_recorded_and_answ
     """C2: else its answer could be the execution's last word. The same for its retry after a restart, which finds the record."""
     calls, pool, bus, _ = made
     pool.go.clear()
-    running = calls.begin(claims(), request(START), "main")
+    running = calls.begin(claims(), request(START), MAIN)
     await asyncio.sleep(0)
     calls.hold("g000001-e0-a1")
     pool.go.set()
@@ -222,8 +225,8 @@ async def test_a_call_that_is_being_sampled_at_a_suspension_is_recorded_and_answ
     calls.go_on("g000001-e0-a1")
     reply = await running.done
     calls.hold("g000001-e0-a1")
-    again = calls.begin(claims(), request(START), "main")
-    assert calls.begin(claims(), request(START), "main") is again and not again.done.done()
+    again = calls.begin(claims(), request(START), MAIN)
+    assert calls.begin(claims(), request(START), MAIN) is again and not again.done.done()
     calls.go_on("g000001-e0-a1")
     assert (await again.done).body() == reply.body() and len(bus.records) == 1
     assert (await calls.close("g000001-e0-a1")).turns == 1

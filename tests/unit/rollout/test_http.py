@@ -7,9 +7,12 @@ import aiohttp
 import pytest
 
 from gyre.bus.server import free_port
+from gyre.clock import ManualClock
+from gyre.config import RolloutConfig
 from services.rollout.core.keys import sign
 from services.rollout.gateway import calls as calls_module
 from services.rollout.gateway import http as http_module
+from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.http import HttpGateway
 
 from .test_calls import claims, made  # noqa: F401  a fixture
@@ -21,7 +24,8 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 @pytest.fixture
 async def served(made):  # noqa: F811
     calls, pool, bus, _ = made
-    gateway, address = HttpGateway(calls, SECRET, 10_000, 200), f"127.0.0.1:{free_port()}"
+    roles = CallRoles(RolloutConfig(), bus, ManualClock(100.0))
+    gateway, address = HttpGateway(calls, roles, SECRET, 10_000, 200), f"127.0.0.1:{free_port()}"
     await gateway.start(address)
     headers = {"authorization": f"Bearer {sign(claims(), SECRET)}"}
     async with aiohttp.ClientSession(f"http://{address}", headers=headers) as http:
