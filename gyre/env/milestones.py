@@ -34,7 +34,7 @@ class Milestones:
         except Exception as error:
             log.info("%s: verified() failed after turn %d: %s", self._environment.task.task_id, turn, error)
             return
-        for name in _checked(verified, self._environment.milestones) & self._left:
+        for name in sorted(_checked(verified, self._environment.milestones) & self._left):
             self.turns[name] = turn
         self._left -= set(self.turns)
 
