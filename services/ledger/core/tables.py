@@ -165,8 +165,8 @@ segments int # its calls were cut into (D3)
 kappa real # share of the execution's advantage in its calls' (D3)
 segment_starts_json text # call index with which each segment begins
 segment_advantages_json text # advantage of each segment's calls
-""")  # fmt: skip
 origin text # first, resample, replay (C3)
+""")  # fmt: skip
 
 SCORES = _table("scores", "RewardScored: what evaluators beside the environment said (D4)", "sample_id text, evaluator text", """
 execution_id text
@@ -239,8 +239,8 @@ no_gradient bool # no-gradient interruption (C10)
 staleness_mean real
 staleness_max int
 at_s real
-""")  # fmt: skip
 origins_json text # executions of the divisor by origin (C3)
+""")  # fmt: skip
 
 STEPS = _table("steps", "StepOpened and StepUpdated", "step int", """
 burst int
