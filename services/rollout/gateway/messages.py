@@ -63,8 +63,8 @@ def started_fact(lease: Lease, said: pb.Started, at_s: float) -> ExecutionStarte
         execution_id=lease.execution_id, group_id=lease.task.group_id, attempt=lease.attempt,
         environment=lease.task.task.environment, image_digest=said.image_digest, seed=lease.task.task.seed,
         tool_versions=dict(said.tool_versions), dependency_snapshot=said.dependency_snapshot, at_s=at_s,
-    )  # fmt: skip
         is_replay=said.is_replay,
+    )  # fmt: skip
 
 
 def ended_fact(
