@@ -10,7 +10,7 @@
 Sources: the functions used, in group.py, gae.py, segments.py and critic.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,37 +68,19 @@ def assign(courses: Sequence[Course], task_type: str, config: TrajprocConfig, cr
     """Credits of a group's executions, all of which are in the baseline; the critic learns from them afterwards."""
     rewards = np.array([course.reward for course in courses], np.float64)
     whole = advantages(config.advantage, rewards.tolist(), [course.tokens for course in courses])
-    kind = "execution" if config.advantage == "zero" else config.credit
-    return CREDITS[kind](courses, rewards, whole, task_type, config, critic)
-
-
-def _by_execution(_courses, _rewards, whole: list[float], *_: object) -> list[Credit]:
-    return [Credit(advantage, (0,), (advantage,)) for advantage in whole]
-
-
-def _by_turn(courses, _rewards, whole, task_type, config, critic) -> list[Credit]:
-    lengths = [[1] * max(1, len(course.turns)) for course in courses]
-    found = _estimates(courses, lengths, task_type, config, critic)
-    return [_credit(*parts, 0.0) for parts in zip(courses, lengths, whole, found, strict=True)]
-
-
-def _by_segment(courses, rewards, whole, task_type, config, critic, kappa: float = 0.0) -> list[Credit]:
-    shortest, longest = config.segment_calls_min, config.segment_calls_max
-    lengths = [cut(_turns(course).values(), len(course.turns), shortest, longest) for course in courses]
+    if config.credit == "execution" or config.advantage == "zero":
+        return [Credit(advantage, (0,), (advantage,)) for advantage in whole]
+    kappa = kappa_of(rewards, config.fusion_spread) if config.credit == "fusion" else 0.0
+    lengths = [_steps(course, config) for course in courses]
     found = _estimates(courses, lengths, task_type, config, critic)
     return [_credit(*parts, kappa) for parts in zip(courses, lengths, whole, found, strict=True)]
 
 
-def _by_fusion(courses, rewards, whole, task_type, config, critic) -> list[Credit]:
-    return _by_segment(courses, rewards, whole, task_type, config, critic, kappa_of(rewards, config.fusion_spread))
-
-
-CREDITS: dict[str, Callable[..., list[Credit]]] = {
-    "execution": _by_execution,
-    "turn": _by_turn,
-    "segment": _by_segment,
-    "fusion": _by_fusion,
-}
+def _steps(course: Course, config: TrajprocConfig) -> list[int]:
+    """Turns of each step of the estimate; an execution without any is one step."""
+    if config.credit == "turn":
+        return [1] * max(1, len(course.turns))
+    return cut(_turns(course).values(), len(course.turns), config.segment_calls_min, config.segment_calls_max)
 
 
 def _estimates(
