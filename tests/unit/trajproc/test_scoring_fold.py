@@ -193,3 +193,10 @@ def test_a_kill_at_any_message_changes_nothing_with_evaluators_either(script, se
     check_whole(broken, settings_)
     assert list(map(timeless, broken.facts)) == list(map(timeless, whole.facts))
     assert broken.live.processor.questions == whole.live.processor.questions == {}
+
+
+@settings(max_examples=40, deadline=None)
+@given(scored_scripts(), SETTINGS, st.integers(1, 30), st.integers(0, 8), st.frozensets(st.integers(0, 30), max_size=3))
+def test_answers_that_come_while_the_processor_is_down_leave_no_orphan(script, settings_, lives, ahead, ticks):
+    """B4, C5: words on the stream that no live processor had folded, and batches that time closed, change nothing that was sent."""
+    check_whole(JudgedWorld(script, settings_, lives, ahead, ticks).run(), settings_)
