@@ -37,6 +37,9 @@ class Echo(Environment):
     def step(self, call):
         return StepResult(content="nothing", done=False)
 
+    def verified(self):
+        return {"asked"}
+
     def score(self):
         return Score(outcome=0.5, milestones={"asked": True}, evidence={"looked": 1})
 
@@ -55,6 +58,7 @@ async def test_an_environment_served_by_the_library_runs_through(driver):
         ending = await driver.fact(lambda f, name=name: isinstance(f, ExecutionEnded) and f.execution_id == name)
         assert ending.ending in ("completed", "timed_out") and ending.turns >= 1
         assert (ending.evaluation.outcome, ending.evaluation.milestones) == (0.5, {"asked": True})
+        assert ending.evaluation.milestone_turns == {"asked": 0}, "it held from the start, and was looked for (D3)"
     served.cancel()
     await asyncio.gather(served, return_exceptions=True)
 
