@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gyre.config import RoleRule, RolloutConfig
@@ -94,6 +94,7 @@ def test_a_shipped_rule_to_a_trained_role_says_what_makes_the_call_one():
 words = st.text(alphabet="abcY u.are-[]*", max_size=30)
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         Features, endpoint=st.sampled_from(["chat", "messages", "responses"]),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.rollout.core.anthropic import parse_messages_request
@@ -156,7 +156,7 @@ anything = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
         st.sampled_from(["type", "role", "content", "text", "name", "input", "tools", "arguments", "output", "call_id"]), inner, max_size=4
     ),
-    max_leaves=12,
+    max_leaves=5,
 )  # fmt: skip
 
 
@@ -175,6 +175,7 @@ tool = st.fixed_dictionaries({"type": st.sampled_from(["function", "custom", "na
 })  # fmt: skip
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.fixed_dictionaries({}, optional={
     "messages": st.lists(said, max_size=4) | anything, "input": st.lists(item, max_size=4) | anything, "max_tokens": st.just(5) | anything,
     "tools": st.lists(tool, max_size=3) | anything,
