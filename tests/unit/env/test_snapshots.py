@@ -1,0 +1,259 @@
+"""Working trees that are kept and come back (C4)."""
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from gyre.env.snapshots import Limits, Series, SnapshotDamaged, Store, TooLarge, TreeChanged, trees
+from gyre.env.snapshots.manifest import Entry, Manifest, check
+from gyre.env.snapshots.reading import Reading
+from gyre.errors import InvalidInput, NotFound
+from tests.unit.env.trees import build, describe, descriptions
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def tree_of(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def objects(store: Store) -> list[Path]:
+    return list((store.root / "objects").glob("*/*"))
+
+
+@given(descriptions(), descriptions())
+@settings(max_examples=30, deadline=None)
+def test_what_is_restored_is_what_was_taken_bit_for_bit(before, after):
+    """C4: modes, links, empty folders, names of any bytes; also in the place of another tree, which is gone without a trace."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        store = Store(place / "store")
+        build(place / "tree", before)
+        taken = store.take(place / "tree")
+        trees.remove(place / "tree")
+        build(place / "tree", after)
+        store.restore(taken.digest, place / "tree")
+        assert describe(place / "tree") == before
+        assert store.take(place / "tree").digest == taken.digest
+        assert sorted(os.listdir(place)) == ["store", "tree"]
+        trees.remove(place / "tree")
+
+
+def test_equal_trees_are_one_snapshot_and_equal_files_are_one_file(tmp_path, store):
+    """Two trees of two equal files each: one content, one manifest once their times agree."""
+    for name in ("a", "b"):
+        tree_of(tmp_path / name, {"x": "same", "y": "same"})
+        for file in ("x", "y"):
+            os.utime(tmp_path / name / file, ns=(10**9, 10**9))
+    first, second = store.take(tmp_path / "a"), store.take(tmp_path / "b")
+    assert first.digest == second.digest and len(objects(store)) == 1
+    assert (first.files, first.bytes, second.bytes_written) == (2, 8, 0)
+
+
+def test_the_second_snapshot_costs_what_changed(tmp_path, store):
+    """A hundred files of a kilobyte, one changed: its kilobyte and the new manifest are written, and no content else."""
+    tree = tree_of(
+        tmp_path / "tree", {f"d{index % 7}/f{index}": chr(65 + index % 26) * 1000 + str(index) for index in range(100)}
+    )
+    series = Series(store, "e0")
+    first = series.take(tree)
+    (tree / "d3" / "f3").write_text("z" * 1000)
+    second = series.take(tree)
+    manifest_bytes = (store.root / "manifests" / second.digest).stat().st_size
+    assert (first.ordinal, second.ordinal) == (1, 2) and first.bytes_written > 100_000
+    assert second.bytes_written == 1000 + manifest_bytes
+
+
+def test_a_file_that_did_not_change_is_not_read_again(tmp_path, store, monkeypatch):
+    """Its times lie long before it was read, so they would tell; of two files only the rewritten one is opened."""
+    tree = tree_of(tmp_path / "tree", {"old": "1", "new": "2"})
+    monkeypatch.setattr("gyre.env.snapshots.reading.RACY_NS", -(10**12))
+    series, opened = Series(store, "e0"), []
+    series.take(tree)
+    (tree / "new").write_text("3")
+    monkeypatch.setattr(
+        trees.Found, "open", lambda self, real=trees.Found.open: (opened.append(self.path), real(self))[1]
+    )
+    series.take(tree)
+    assert opened == [b"new"]
+
+
+def test_a_change_that_its_times_cannot_tell_is_seen(tmp_path, store):
+    """Same length, same time of modification, within the same instant: files touched less than a second ago are read again."""
+    tree = tree_of(tmp_path / "tree", {"x": "1"})
+    os.utime(tree / "x", ns=(10**9, 10**9))
+    series = Series(store, "e0")
+    series.take(tree)
+    (tree / "x").write_text("2")
+    os.utime(tree / "x", ns=(10**9, 10**9))
+    again = series.take(tree)
+    series.restore(again.digest, tmp_path / "copy")
+    assert (tmp_path / "copy" / "x").read_text() == "2"
+
+
+def test_a_fork_goes_its_own_way(tmp_path, store):
+    tree = tree_of(tmp_path / "tree", {"x": "1"})
+    store.fork(tree, tmp_path / "fork")
+    (tmp_path / "fork" / "x").write_text("2")
+    assert (tree / "x").read_text() == "1"
+    assert store.collect() > 0 and not objects(store), "a fork refers to nothing once it is there"
+
+
+def test_what_nobody_refers_to_is_collected(tmp_path, store):
+    """Three snapshots of a series that keeps two: the first one's file goes, the others stay; after release all go."""
+    series, taken = Series(store, "e0"), []
+    for text in "abc":
+        taken.append(series.take(tree_of(tmp_path / "tree", {"x": text})))
+    assert store.collect() > 0 and len(objects(store)) == 2
+    series.restore(taken[1].digest, tmp_path / "copy")
+    with pytest.raises(NotFound):
+        series.restore(taken[0].digest, tmp_path / "copy")
+    series.release()
+    store.collect()
+    assert not objects(store) and not os.listdir(store.root / "manifests")
+
+
+def test_references_of_lost_executions_end_by_age(tmp_path, store):
+    Series(store, "lost").take(tree_of(tmp_path / "tree", {"x": "1"}))
+    os.utime(store.root / "references" / "lost", (1, 1))
+    store.collect(age_s_max=3600)
+    assert not objects(store)
+
+
+# -- bad input
+
+
+def test_a_link_out_of_the_tree_is_kept_and_never_followed(tmp_path, store):
+    """A link to a folder outside: nothing behind it is taken in; restored, it points there again and nothing was written through it."""
+    tree_of(tmp_path / "outside", {"secret": "s"})
+    tree = tree_of(tmp_path / "tree", {"x": "1"})
+    os.symlink(tmp_path / "outside", tree / "way-out")
+    taken = store.take(tree)
+    assert taken.files == 1
+    store.restore(taken.digest, tmp_path / "copy")
+    assert os.readlink(tmp_path / "copy" / "way-out") == str(tmp_path / "outside")
+    assert os.listdir(tmp_path / "outside") == ["secret"]
+    os.symlink(tmp_path / "outside", tmp_path / "linked")
+    with pytest.raises(InvalidInput, match="not a folder"):
+        store.restore(taken.digest, tmp_path / "linked")
+    with pytest.raises(NotFound):
+        store.take(tmp_path / "linked")
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [Entry(b"x", "f", digest=b"0" * 32)],
+        [Entry(b"", "d"), Entry(b"../x", "f", digest=b"0" * 32)],
+        [Entry(b"", "d"), Entry(b"..", "d")],
+        [Entry(b"", "d"), Entry(b"/etc", "d")],
+        [Entry(b"", "d"), Entry(b"a//b", "d")],
+        [Entry(b"", "d"), Entry(b"a", "l", target=b"/etc"), Entry(b"a/passwd", "f", digest=b"0" * 32)],
+        [Entry(b"", "d"), Entry(b"b", "d"), Entry(b"a", "d")],
+        [Entry(b"", "d"), Entry(b"a", "d"), Entry(b"a", "d")],
+        [Entry(b"", "d"), Entry(b"a", "f", digest=b"short")],
+        [Entry(b"", "d"), Entry(b"a\0b", "d")],
+        [Entry(b"", "d", mode=0o170000)],
+        [Entry(b"", "d"), Entry(b"a", "l")],
+        [],
+    ],
+)
+def test_a_manifest_that_leaves_its_tree_is_refused(entries):
+    with pytest.raises(InvalidInput):
+        check(Manifest(entries))
+
+
+def test_sockets_pipes_and_devices_are_left_out_and_named(tmp_path, store):
+    """A pipe without a writer would block whoever opens it."""
+    tree = tree_of(tmp_path / "tree", {"x": "1"})
+    os.mkfifo(tree / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tree / "socket"))
+        taken = store.take(tree)
+    assert taken.left_out == ["pipe", "socket"] and taken.files == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [({"entries_max": 2}, "entries_max = 2"), ({"bytes_max": 4}, "bytes_max = 4"), ({"depth_max": 1}, "depth_max = 1"),
+     ({"path_bytes_max": 2}, "path_bytes_max = 2")],
+)  # fmt: skip
+def test_a_tree_beyond_a_limit_is_refused_by_name_of_the_limit(tmp_path, limits, said):
+    store = Store(tmp_path / "store", Limits(**limits))
+    with pytest.raises(TooLarge, match=said):
+        store.take(tree_of(tmp_path / "tree", {"a/b": "123", "x": "1", "y": "2"}))
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path, store, monkeypatch):
+    """Written once between looking and opening: the second pass has it. Written at each pass: refused after three."""
+    tree = tree_of(tmp_path / "tree", {"x": "1"})
+    times, real = 1, trees.Found.open
+
+    def opened(found):
+        nonlocal times
+        if times:
+            times -= 1
+            (tree / "x").write_text("changed" + "!" * times)
+        return real(found)
+
+    monkeypatch.setattr(trees.Found, "open", opened)
+    store.restore(store.take(tree).digest, tmp_path / "copy")
+    assert (tmp_path / "copy" / "x").read_text() == "changed"
+    times = 3
+    with pytest.raises(TreeChanged, match="3 times"):
+        store.take(tree)
+    assert not os.listdir(store.root / "temporary")
+
+
+def test_a_folder_that_becomes_a_link_while_it_is_read_is_not_followed(tmp_path, store, monkeypatch):
+    tree_of(tmp_path / "outside", {"secret": "s"})
+    tree = tree_of(tmp_path / "tree", {"a": "1", "d/y": "2"})
+    real = Reading._take_in
+
+    def exchange(self, found):
+        real(self, found)
+        if found.path == b"d" and not (tree / "d").is_symlink():
+            trees.remove(tree / "d")
+            os.symlink(tmp_path / "outside", tree / "d")
+
+    monkeypatch.setattr(Reading, "_take_in", exchange)
+    entries = store.manifest(store.take(tree).digest).entries
+    assert [(entry.path, entry.kind) for entry in entries] == [(b"", "d"), (b"a", "f"), (b"d", "l")]
+
+
+def test_a_damaged_store_is_noticed_and_the_old_tree_stays(tmp_path, store):
+    """A content with one byte changed, or gone: restore says which file, and what was there before is as it was."""
+    tree = tree_of(tmp_path / "tree", {"x": "right"})
+    digest = store.take(tree).digest
+    (tree / "x").write_text("newer")
+    (content,) = objects(store)
+    content.chmod(0o644)
+    content.write_text("wrong")
+    with pytest.raises(SnapshotDamaged, match="x"):
+        store.restore(digest, tree)
+    content.unlink()
+    with pytest.raises(SnapshotDamaged, match="is not in"):
+        store.restore(digest, tree)
+    (store.root / "manifests" / digest).chmod(0o644)
+    (store.root / "manifests" / digest).write_bytes(b"x")
+    with pytest.raises(InvalidInput, match="damaged"):
+        store.restore(digest, tree)
+    assert (tree / "x").read_text() == "newer" and sorted(os.listdir(tmp_path)) == ["store", "tree"]
+
+
+@pytest.mark.parametrize("digest", ["../../etc/passwd", "", "a" * 63, "A" * 64])
+def test_only_a_digest_names_a_snapshot(store, tmp_path, digest):
+    with pytest.raises(InvalidInput):
+        store.restore(digest, tmp_path / "x")
+    with pytest.raises(InvalidInput, match="no name"):
+        store.release("../x")
