@@ -6,6 +6,7 @@ logs/<process>.log                                  blobs/         payloads too 
 weights/           published versions               checkpoints/   trainer state
 reduce/            meeting points of gradient groups   snapshots/     the scheduler's state, now and then
 ledger.db          books, evidence, traces          model/         the policy before reinforcement learning
+elite/             rows of executions that are worth training again
 trees/             what was sampled in which context, sample by sample
 """
 
@@ -35,6 +36,7 @@ class RunFolder:
         self.reduce = self.root / "reduce"
         self.model = self.root / "model"
         self.trees = self.root / "trees"
+        self.elite = self.root / "elite"
         self.database = self.root / "ledger.db"
 
     def make(self) -> None:

@@ -51,6 +51,8 @@ class SampleReady(msgspec.Struct, frozen=True, kw_only=True, tag="sample.ready")
     """Share of its tool calls that have the very arguments of an earlier one (watched for reward gaming, D4)."""
     origin: str = "first"
     """`first` attempt, `resample` (a later attempt in a new environment) or `replay` (on a snapshot of an earlier one's) (C3)."""
+    elite_key: str = ""
+    """Of a success where there is an elite store (D9): digest of its task and of the tokens that it trains."""
 
 
 class SampleDropped(msgspec.Struct, frozen=True, kw_only=True, tag="sample.dropped"):

@@ -82,6 +82,8 @@ class BatchClosed(msgspec.Struct, frozen=True, kw_only=True, tag="batch.closed")
     """And to a mean over model calls."""
     origins: dict[str, int] = {}
     """Executions of the divisor by SampleReady.origin; `replay` and `resample` are never in one batch (C3)."""
+    elites: list[str] = []
+    """Samples of the elite store whose micro-steps are trained again beside the batch's own: in `micro_ids` and `divisor`, in nothing else (D9)."""
 
 
 class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):
@@ -95,6 +97,8 @@ class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):
     at_s: float
     blob: str = ""
     """Digest in the run's blob store of the rows (`decode_rows`), where they are over the bus's payload; `rows` is then empty."""
+    is_elite: bool = False
+    """A sample of the elite store, trained again: always with truncated importance weights by token (D9)."""
 
 
 class StepJoined(msgspec.Struct, frozen=True, kw_only=True, tag="step.joined"):

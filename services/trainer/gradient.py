@@ -6,6 +6,7 @@ Shape legend: N target tokens of one forward; S sequences (calls) and M samples 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import torch
 
@@ -60,6 +61,7 @@ def accumulate(policy: Policy, micro: MicroStep, config: TrainerConfig) -> dict[
     """
     for row in micro.rows:
         check_row(row, policy.vocabulary)
+    config = config_of(micro, config)
     sums: dict[str, list[Sums]] = {row.sample_id: [] for row in micro.rows}
     for row in micro.rows:
         sums[row.sample_id].append({"tokens": float(row.length), "rows": 1.0})
@@ -73,6 +75,15 @@ def accumulate(policy: Policy, micro: MicroStep, config: TrainerConfig) -> dict[
                 sums[name].append(found)
     traceparents = {row.sample_id: row.traceparent for row in micro.rows}
     return {name: SampleSeen(add_up(found), traceparents[name]) for name, found in sums.items()}
+
+
+def config_of(micro: MicroStep, config: TrainerConfig) -> TrainerConfig:
+    """The objective of a micro-step: the run's; what the elite store replays is from far older policies, where a clipped ratio would be nearly all
+    clipped, so it is the policy gradient with truncated importance weights by token, under the run's masks (D9)."""
+    if not micro.is_elite:
+        return config
+    masks = [name for name in config.corrections if not name.startswith("tis_")]
+    return msgspec.structs.replace(config, objective="policy_gradient", corrections=[*masks, "tis_token"])
 
 
 def _kept(policy: Policy, job: Sequence[Sequence[Row]], step: int, config: TrainerConfig) -> torch.Tensor:

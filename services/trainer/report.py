@@ -36,9 +36,10 @@ def trained_samples(batch: Batch, micro_cells: Mapping[str, str], seen: Mapping[
     strangers = [micro for micro, cell in micro_cells.items() if micro not in seen or seen[micro].cell != cell]
     if strangers:
         raise InvariantBroken(f"no report of {strangers} from the cells that computed them")
-    if len(set(batch.sample_ids)) != len(batch.sample_ids):
-        raise InvariantBroken(f"a sample stands twice in the batch: {sorted(batch.sample_ids)}")
-    by_sample: dict[str, list[Sums]] = {sample: [] for sample in batch.sample_ids}
+    samples = [*batch.sample_ids, *batch.elites]
+    if len(set(samples)) != len(samples):
+        raise InvariantBroken(f"a sample stands twice in the batch: {sorted(samples)}")
+    by_sample: dict[str, list[Sums]] = {sample: [] for sample in samples}
     for micro in micro_cells:
         for sample, what in seen[micro].samples.items():
             if sample not in by_sample:

@@ -17,7 +17,9 @@ from gyre.service import Context, until_stopped
 from gyre.telemetry import emit_span
 from services.trajproc.bus import ROWS_BYTES_MAX, Facts, publish
 from services.trajproc.core.fold import Processor
+from services.trajproc.core.messages import sample_of_group
 from services.trajproc.core.state import Group, Sample
+from services.trajproc.elite_files import EliteFiles
 from services.trajproc.evaluators.asking import open_asking
 from services.trajproc.keeping import Keeping
 from services.trajproc.rpc import SERVICE, TrajprocServicer
@@ -34,7 +36,7 @@ class App:
 
     def __init__(
         self, processor: Processor, bus: Bus, blobs: BlobStore, clock: Clock, look: Callable[[], None] = lambda: None,
-        keep: Callable[[Sample], None] = lambda _: None,
+        keep: Callable[[Sample], None] = lambda _: None, elites: EliteFiles | None = None,
     ) -> None:  # fmt: skip
         """`look` is called whenever facts were folded and the past is over: there may be something to ask evaluators. `keep` is given each
         sample as it is said."""
@@ -44,6 +46,7 @@ class App:
         self._clock = clock
         self._look = look
         self._keep = keep
+        self._elites = elites
         self._acting = asyncio.Lock()
         self.has_caught_up = asyncio.Event()
 
@@ -85,6 +88,18 @@ class App:
                 _note(record)
             if intent in self.processor.intents:
                 raise InvariantBroken(f"everything was said of {intent}, and it is still to be said")
+        self._save_elites()
+
+    def _save_elites(self) -> None:
+        """Rows that the elite store has come to hold go to their files; what it holds no longer is deleted."""
+        if self._elites is None or not self.processor.unsaved:
+            return
+        for key, (group, verdict) in self.processor.unsaved.items():
+            if key not in self._elites:
+                sample = sample_of_group(group, verdict, self.processor.config, self._clock.now_s())
+                self._elites.save(key, sample.rows)
+        self.processor.unsaved.clear()
+        self._elites.keep_only(one.key for one in self.processor.elites)
 
 
 def _build_span(record: SampleReady, began_s: float, ended_s: float) -> None:
@@ -128,7 +143,9 @@ async def run(context: Context) -> None:
     asking = open_asking(processor, context.folder, config, bus.publish, context.clock)
     keeping = Keeping(context.folder.trees)
     keep = keeping.keep if config.trajproc.keep_trees else lambda _: None
-    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock, asking.look, keep)
+    elites = EliteFiles(context.folder.elite) if config.trajproc.elite_share else None
+    processor.elite_rows = elites.rows if elites else processor.elite_rows
+    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock, asking.look, keep, elites)
     server = context.rpc_server("trajproc")
     server.add(trajproc_pb2_grpc.add_TrajprocServiceServicer_to_server, TrajprocServicer(processor, keeping), SERVICE)
     await server.start()

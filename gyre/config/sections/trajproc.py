@@ -83,3 +83,10 @@ class TrajprocConfig(Section):
     """Token budget of one micro-step. A larger sample is a micro-step of its own."""
     row_tokens_max: Positive = 8192
     """Longest packed row (B8). A larger subtree is cut into several, each of which computes its prefix again; as long as trainer.forward_tokens_max allows."""
+    elite_share: Share = 0.0
+    """Executions of the elite store that are trained again beside a batch, as a share of its own (D9). 0: there is no store. More: solutions
+    that were found are held on to, and less of each step is the present policy's."""
+    elite_count_max: Positive = 256
+    """Executions that the elite store holds."""
+    elite_bytes_max: Positive = 256 * 1024 * 1024
+    """Bytes of their rows, on disk."""

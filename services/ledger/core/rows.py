@@ -178,6 +178,8 @@ def _closed(fact: r.BatchClosed) -> Iterable[Row]:
     }  # fmt: skip
     for group in fact.groups:
         yield "batch_groups", {"step": fact.step, "group_id": group}
+    for position, sample in enumerate(fact.elites):
+        yield "elite_replays", {"step": fact.step, "sample_id": sample, "position": position}
     for position, sample in enumerate(fact.sample_ids):
         yield "batch_samples", {"step": fact.step, "sample_id": sample, "position": position}
 

@@ -166,6 +166,7 @@ kappa real # share of the execution's advantage in its calls' (D3)
 segment_starts_json text # call index with which each segment begins
 segment_advantages_json text # advantage of each segment's calls
 origin text # first, resample, replay (C3)
+elite_key text # of a success where there is an elite store: task and trained tokens (D9)
 """)  # fmt: skip
 
 SCORES = _table("scores", "RewardScored: what evaluators beside the environment said (D4)", "sample_id text, evaluator text", """
@@ -241,6 +242,9 @@ staleness_max int
 at_s real
 origins_json text # executions of the divisor by origin (C3)
 """)  # fmt: skip
+
+ELITE_REPLAYS = _table("elite_replays", "BatchClosed: samples of the elite store that were trained again (D9)",
+                       "step int, sample_id text", "position int")  # fmt: skip
 
 STEPS = _table("steps", "StepOpened and StepUpdated", "step int", """
 burst int

@@ -6,6 +6,7 @@
     books       turns, occupancy_s, external_calls, quota_left, tokens_sampled, by_purpose {purpose: {turns, ...}}
     panel       truncated_share, promotions, queue_wait_mean_s, queue_wait_max_s
     executions  dispatched, trained, dropped, in_flight, dropped_by_reason {reason: n}, evaluation {dispatched, ended}
+    elite       {replays, samples, steps}       trained again beside a batch, of which nothing above knows (D9)
     staleness   law, mean, max, executions, by_step [{step, mean, max, executions}]
     role_changes  count, mid_batch_joins, training / rollout: {count, total_median_s, phases_median_s,
                 median_change {cell, change, total_s, phases}}
@@ -50,6 +51,10 @@ EVALUATION_COUNTS = f"""
 SELECT count(*) AS dispatched, count(x.execution_id) AS ended FROM executions e
 LEFT JOIN ({LAST_ENDING}) x ON x.run = e.run AND x.execution_id = e.execution_id
 WHERE e.run = :run AND e.purpose = 'evaluation'
+"""
+
+ELITE = """
+SELECT count(*) AS replays, count(DISTINCT sample_id) AS samples, count(DISTINCT step) AS steps FROM elite_replays WHERE run = :run
 """
 
 STALENESS = f"""
@@ -123,6 +128,7 @@ def books(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]
             "queue_wait_max_s": number(waits["queue_wait_max_s"]),
         },
         "executions": executions(connection, run),
+        "elite": one(connection, ELITE, run=run),
         "staleness": staleness(connection, run, config),
         "role_changes": _role_changes(connection, run),
         "evaluation": [_with_stderr(row) for row in rows(connection, EVALUATION, run=run)],

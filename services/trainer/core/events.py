@@ -26,6 +26,8 @@ class Batch:
     untrained_targets: int = 0
     """Of executions without gradient, which are in no micro-step."""
     untrained_sequences: int = 0
+    elites: tuple[str, ...] = ()
+    """Samples trained again beside the batch's own: in micro_ids and divisor, not in sample_ids (D9)."""
 
 
 # Events

@@ -118,5 +118,5 @@ class Facts:
 def batch_of(closed: BatchClosed) -> Batch:
     return Batch(
         tuple(closed.micro_ids), tuple(closed.sample_ids), closed.divisor,
-        closed.untrained_targets, closed.untrained_sequences,
+        closed.untrained_targets, closed.untrained_sequences, tuple(closed.elites),
     )  # fmt: skip

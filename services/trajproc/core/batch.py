@@ -1,7 +1,7 @@
 """What goes into a batch, and what is said when it closes (C5, C8, C10). Pure functions of groups and batches."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gyre.config import EvaluatorConfig, TrajprocConfig
 from gyre.errors import InvariantBroken
@@ -18,6 +18,7 @@ from services.trajproc.core.scoring import (
 )
 from services.trajproc.core.state import Batch, Group, Member, Taken, Verdict, sample_of
 
+NOTHING: Mapping[str, str] = {}
 SHARE_EPSILON = 1e-9
 """Shares such as 0.2·5 must count as the whole numbers they are."""
 
@@ -146,10 +147,11 @@ def _over_a_line(counted: list[Verdict], task_type: str, batch: Batch, config: T
     return {} if room is None else dict.fromkeys(failed[room:], "quota")
 
 
-def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
-    """The batch's last word. An empty batch has divisor 1, so that whoever divides by it gets its zero gradient back.
+def closed(batch: Batch, turns_target: int, at_s: float, replayed: Mapping[str, str] = NOTHING) -> BatchClosed:
+    """The batch's last word. `replayed`: micro-step → sample of the elite store, trained again beside the batch's own (D9).
 
-    The divisor counts executions without gradient too; `sample_ids` are those that are trained, since the others were dropped.
+    An empty batch has divisor 1, so that whoever divides by it gets its zero gradient back. The divisor counts executions without gradient too;
+    `sample_ids` are those that are trained, since the others were dropped.
     """
     parts = list(batch.taken.values())
     sample_ids = [name for part in parts for name in part.sample_ids if name not in part.dropped]
@@ -167,8 +169,9 @@ def closed(batch: Batch, turns_target: int, at_s: float) -> BatchClosed:
         turns_target=turns_target,
         groups=[part.group_id for part in parts],
         sample_ids=sample_ids,
-        micro_ids=micro_ids,
-        divisor=max(1, batch.executions),
+        micro_ids=[*micro_ids, *replayed],
+        elites=list(replayed.values()),
+        divisor=max(1, batch.executions + len(replayed)),
         truncated_share=batch.truncated / max(1, batch.executions),
         failed_share=failed_share,
         no_gradient=not micro_ids,

@@ -2,6 +2,7 @@
 
 from gyre.config import TrajprocConfig
 from gyre.records import ExecutionEnded, SampleDropped, SampleReady
+from services.trajproc.core.elite import key_of
 from services.trajproc.core.rows import make_rows, sequences_of, targets_of, tokens_sampled, version_range
 from services.trajproc.core.sampling import choose_paths
 from services.trajproc.core.scoring import repeated_share
@@ -17,6 +18,10 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
     member = group.members[ended.execution_id]
     tree = member.tree(config.class_order)
     paths = choose_paths(tree, verdict.sample_id, config.paths_max, config.class_order)
+    advantages_C = verdict.credit.of([call.call_index for call in tree.calls])
+    rows = make_rows(
+        tree, paths, verdict.sample_id, advantages_C, config.row_tokens_max, ended.traceparent, config.class_order
+    )
     oldest, mean, newest = version_range(tree)
     ready = SampleReady(
         sample_id=verdict.sample_id,
@@ -48,11 +53,8 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         at_s=now_s,
         traceparent=ended.traceparent,
         origin=verdict.origin,
+        elite_key=key_of(group.task_id or group.group_id, rows) if config.elite_share > 0 and verdict.success else "",
         repeated_share=repeated_share(member.calls.values()),
-    )
-    advantages_C = verdict.credit.of([call.call_index for call in tree.calls])
-    rows = make_rows(
-        tree, paths, verdict.sample_id, advantages_C, config.row_tokens_max, ended.traceparent, config.class_order
     )
     return Sample(ready, rows, tree, [path.leaf for path in paths])
 

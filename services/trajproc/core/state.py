@@ -77,6 +77,9 @@ class Verdict:
     """What its calls are credited with."""
     has_gradient: bool = False
     """Any call that may be trained has an advantage other than zero."""
+    elite_key: str = ""
+    elite_bytes: int = 0
+    """Bound of its rows' size."""
     origin: str = "first"
     """`first`, `resample` or `replay` (C3)."""
     fate: str = ""
@@ -110,6 +113,7 @@ class Group:
 
     group_id: str
     execution_ids: list[str] = field(default_factory=list)
+    task_id: str = ""
     task_type: str = ""
     tenant: str = ""
     policy_version: int = 0

@@ -1,11 +1,12 @@
 """The books of the small run, worked out by hand from tests/unit/ledger/ledger_history.py."""
 
+import msgspec
 import pytest
 
 from gyre import records as r
 from gyre.errors import NotFound
 from services.ledger.queries import books, drops, explain, queues
-from tests.unit.ledger.ledger_history import RUN, changed, config, dispatched, history, kept_books
+from tests.unit.ledger.ledger_history import RUN, changed, config, dispatched, history, kept_books, store
 
 
 @pytest.fixture
@@ -87,6 +88,23 @@ def test_what_had_not_arrived_is_counted_by_policy(whole):
         found = drops(connection, RUN, config())["missing"]
     assert found["by_policy"] == [{"policy": "truncate", "batches": 1, "executions": 2, "waited_s_mean": 60.0}]
     assert (found["truncated"], found["dropped"]) == (0, 0)
+
+
+def test_replays_of_the_elite_store_are_counted_apart(tmp_path):
+    """D9: batch 7 trains a sample of step 0 again: the run's executions are what they were, dispatched = trained + dropped + in flight."""
+    database = kept_books(tmp_path / "ledger.db", history())
+    with database.read() as connection:
+        before = books(connection, RUN, config())["executions"]
+    closed = next(fact for fact in history() if isinstance(fact, r.BatchClosed))
+    again = msgspec.structs.replace(
+        closed, step=7, groups=[], sample_ids=[], micro_ids=["s000007-elite-0-m0"], elites=["g000000-e0-a1"]
+    )
+    store(database, [again])
+    with database.read() as connection:
+        found = books(connection, RUN, config())
+    assert found["executions"] == before and found["elite"] == {"replays": 1, "samples": 1, "steps": 1}
+    assert before["dispatched"] == before["trained"] + before["dropped"] + before["in_flight"]
+    database.close()
 
 
 def test_records_that_were_set_aside_are_shown_with_reason_and_example(whole):

@@ -13,6 +13,7 @@ def submitted(pool: Pool, fact: r.GroupSubmitted) -> None:
     known = fact.group_id in pool.done or (fact.group_id in pool.groups and pool.groups[fact.group_id].is_dispatched)
     if fact.task.purpose == "train" and not known:
         pool.queued.add(fact.group_id)
+        pool.tasks[fact.group_id] = fact.task.task_id
         pool.has_work = True
         if pool.evaluators:
             pool.payloads[fact.group_id] = fact.task.payload

@@ -2,6 +2,7 @@
 
 from gyre import records as r
 from services.trajproc.core import alarms
+from services.trajproc.core.fold import elites
 from services.trajproc.core.fold.decide import give_up, reopen, take
 from services.trajproc.core.fold.pool import Pool
 
@@ -18,6 +19,7 @@ def ready(pool: Pool, fact: r.SampleReady) -> None:
     for verdict in pool.verdicts(fact.group_id, fact.sample_id):
         if not verdict.fate:
             _watch_gaming(pool, fact)
+        elites.told(pool, fact)
         verdict.fate = verdict.fate or "ready"
         verdict.ready_at_s = fact.at_s
         _confirm_told(pool, fact.group_id)
@@ -56,6 +58,8 @@ def extended(pool: Pool, fact: r.BatchExtended) -> None:
     taken = batch.taken[fact.group_id]
     taken.micro_ids, taken.sample_ids, taken.turns = list(fact.micro_ids), list(fact.sample_ids), fact.turns
     taken.untrained_targets, taken.untrained_sequences = fact.untrained_targets, fact.untrained_sequences
+    if group is not None:
+        elites.admit(pool, group, taken)
     if group is not None and not pool.is_streaming:
         batch.held[fact.group_id] = group
     pool.forget(fact.group_id)
@@ -95,6 +99,7 @@ def closed(pool: Pool, fact: r.BatchClosed) -> None:
         for name in set(batch.taken) - set(fact.groups):
             pool.said("take", name)
         pool.batch = None
+    elites.closed(pool, fact)
     pool.no_gradient_batches += fact.no_gradient
     pool.no_gradient_streak = pool.no_gradient_streak + 1 if fact.no_gradient else 0
     for alarm in alarms.of_batch(fact, pool.no_gradient_streak, pool.config):

@@ -1,13 +1,15 @@
 """What the fold remembers, and how its parts are found: groups in flight, the open batch, decisions that are still to be said."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gyre.config import EvaluatorConfig, TrajprocConfig
+from gyre.records import Row
 from services.trajproc.core import batch as batches
 from services.trajproc.core.credit import make_critic
 from services.trajproc.core.crediting import give_credit
+from services.trajproc.core.elite import EliteStore
 from services.trajproc.core.scoring import GamingWatch, Question, open_questions
 from services.trajproc.core.spans import GroupNames
 from services.trajproc.core.state import Batch, Group, Verdict
@@ -42,6 +44,13 @@ class Pool:
         """Group → what is still to be asked about its executions; the shell asks, and the answers come as facts (D4)."""
         self.questions_changed = 0
         """Counts the changes of `questions`."""
+        self.tasks: dict[str, str] = {}
+        """Group → its task's id, from submission on."""
+        self.elites = EliteStore(config.elite_count_max, config.elite_bytes_max)
+        self.elite_rows: Callable[[str], list[Row] | None] = lambda _key: None
+        """Rows of the elite store by key, None where they are lost; the shell's to give."""
+        self.unsaved: dict[str, tuple[Group, Verdict]] = {}
+        """Key → what the elite store holds of which the shell has to keep the rows."""
         self.payloads: dict[str, dict[str, Any]] = {}
         """Group → its task's payload, for evaluators."""
         self.evaluations_failed: Counter[str] = Counter()
@@ -97,12 +106,15 @@ class Pool:
 
     def group(self, group_id: str) -> Group | None:
         """The group, made when it is first heard of; None when nothing more is wanted of it."""
-        return None if group_id in self.done else self.groups.setdefault(group_id, Group(group_id))
+        if group_id in self.done:
+            return None
+        return self.groups.setdefault(group_id, Group(group_id, task_id=self.tasks.get(group_id, "")))
 
     def forget(self, group_id: str) -> None:
         self.done.add(group_id)
         self.groups.pop(group_id, None)
         self.payloads.pop(group_id, None)
+        self.tasks.pop(group_id, None)
         self.questions_changed += self.questions.pop(group_id, None) is not None
         self.queued.discard(group_id)
         for kind in ("set_aside", "tell", "take", "age"):

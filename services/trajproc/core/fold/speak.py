@@ -5,6 +5,7 @@ from typing import Any
 
 from services.trajproc.core import batch as batches
 from services.trajproc.core import build, messages
+from services.trajproc.core.fold import elites
 from services.trajproc.core.fold.pool import Pool
 from services.trajproc.core.state import sample_of
 
@@ -30,10 +31,14 @@ def age(_pool: Pool, group: Any, now_s: float) -> Iterator[Any]:
 
 
 def close(pool: Pool, batch: Any, now_s: float) -> Iterator[Any]:
-    """The batch is complete; what it held back comes first."""
+    """The batch is complete; what it held back comes first, and what is trained again beside it."""
     for group in batch.held.values():
         yield from messages.micro_steps(group, batch, pool.config, pool.payload_bytes_max, now_s)
-    yield batches.closed(batch, pool.config.turns_per_step, now_s)
+    replayed: dict[str, str] = {}
+    for micro, elite in elites.micro_steps(pool, batch, now_s):
+        replayed[micro.micro_id] = elite.sample_id
+        yield micro
+    yield batches.closed(batch, pool.config.turns_per_step, now_s, replayed)
 
 
 def duplicate(_pool: Pool, ended: Any, now_s: float) -> Iterator[Any]:
