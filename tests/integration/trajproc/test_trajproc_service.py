@@ -64,7 +64,7 @@ async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(t
 
 
 async def test_a_row_larger_than_the_bus_takes_goes_through_the_blob_store(tmp_path):
-    """E: 60,000 tokens are 1.44 MB as a row; the micro-step names the blob that holds it."""
+    """E: 150,000 tokens, 8 bytes each and more, are over 1 MB as a row; the micro-step names the blob that holds it."""
     from gyre.bus import BlobStore
     from services.trajproc.bus import publish
     from services.trajproc.core.build import build_sample
@@ -72,12 +72,12 @@ async def test_a_row_larger_than_the_bus_takes_goes_through_the_blob_store(tmp_p
     from tests.unit.trajproc.builders import call, config, ended
 
     group = Group("g000000", ["g000000-e0"], members={})
-    group.member("g000000-e0").add(call(list(range(1, 60_000)), [7]), {0})
+    group.member("g000000-e0").add(call(list(range(1, 150_000)), [7]), {0})
     rows = build_sample(group, Verdict("g000000-e0-a1", ended("g000000", 0), ""), config(), 0.0).rows
     async with TestRun(tmp_path, SETTINGS) as run:
         blobs = BlobStore(run.folder.blobs)
         micro = r.MicroStep(
-            micro_id="s000000-g000000-m0", step=0, group_id="g000000", rows=rows, tokens=60_000, at_s=0.0
+            micro_id="s000000-g000000-m0", step=0, group_id="g000000", rows=rows, tokens=150_000, at_s=0.0
         )
         await publish(await run.bus("trajproc"), blobs, micro)
         delivery = await work.micros(await run.bus("trainer"), ack_wait_s=60).next(wait_s=5.0)
