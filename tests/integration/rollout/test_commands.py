@@ -138,8 +138,8 @@ async def test_a_suspension_takes_nothing_from_the_wall_clock_of_an_environment_
 
 
 async def test_a_truncated_execution_is_told_until_it_ends_by_itself_over_a_restart_and_is_scored(driver):
-    """C5: a suspended execution is told to finish: its pending call goes on, its environment hears Truncate, and again after the gateway was killed; its
-    own ending counts: timed out, reason `truncated`, outcome .25, with the turn it had made."""
+    """C5: a suspended execution is told to finish: its pending call goes on, its environment hears Truncate, and again after the gateway was killed;
+    its own ending counts: timed out, reason `truncated`, outcome .25, with the turn it had made."""
     key, attempt = await driver.begin()
     client = driver.client(key, retries=20)
     await ask(client, "one")

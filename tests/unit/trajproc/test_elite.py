@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import settings as settings_of
 from hypothesis import strategies as st
 
 from gyre import ids
@@ -11,6 +12,7 @@ from services.trajproc.core.elite import Elite, EliteStore, is_turning, key_of
 from services.trajproc.core.messages import sample_of_group
 from services.trajproc.elite_files import EliteFiles
 from tests.unit.trajproc.builders import Live, config, dispatched, execution, group, opened, started, submitted
+from tests.unit.trajproc.test_trajproc_restart import SETTINGS, Mortal, World, scripts, timeless
 
 A, B, C, D = (ids.group_id(index) for index in range(4))
 
@@ -76,6 +78,13 @@ def test_the_least_replayed_go_first_and_replays_are_not_mixed_with_resamples():
     assert [one.key for one in store.choose(1, [], [])] == ["k0"]
 
 
+def save(processor, files: dict) -> None:
+    """What the shell does: rows that the store has come to hold are kept."""
+    for key, (found, verdict) in processor.unsaved.items():
+        files.setdefault(key, sample_of_group(found, verdict, processor.config, 0.0).rows)
+    processor.unsaved.clear()
+
+
 class Holding(Live):
     """A processor whose shell keeps the rows of the elite store in memory, as the files would."""
 
@@ -86,9 +95,7 @@ class Holding(Live):
     def act(self, now_s: float) -> None:
         self.processor.elite_rows = self.files.get
         super().act(now_s)
-        for key, (found, verdict) in self.processor.unsaved.items():
-            self.files[key] = found.samples[verdict.sample_id].rows if verdict.sample_id in found.samples else []
-        self.processor.unsaved.clear()
+        save(self.processor, self.files)
 
 
 def settings(**changes):
@@ -188,6 +195,40 @@ def test_dying_between_a_replay_and_the_closed_batch_sends_the_same_again():
     again = Holding(settings(), past=live.stream[:cut], files=live.files)
     assert [micro.micro_id for micro in again.queue] == [live.queue[-1].micro_id]
     assert again.queue[0].rows == live.queue[-1].rows and again.batch().micro_ids == live.batch().micro_ids
+
+
+@settings_of(max_examples=40, deadline=None)
+@given(scripts(), SETTINGS, st.sampled_from([0.3, 1.0]), st.integers(1, 60), st.booleans())
+def test_a_kill_at_any_message_replays_the_same(script, settings_, share, lives, is_streaming):
+    """D9, restart: whatever was said and saved when the processor died, the same facts follow. A replay is of a success that an earlier batch has
+    trained, beside another group's batch, inside the age cap, and never counted among the batch's own."""
+    settings_ = msgspec.structs.replace(settings_, elite_share=share, elite_count_max=3)
+
+    class MortalHolding(Mortal):
+        files: dict = {}  # outlives the process
+
+        def act(self, now_s: float) -> None:
+            self.processor.elite_rows = self.files.get
+            super().act(now_s)
+            save(self.processor, self.files)
+
+    class HoldingWorld(World):
+        mortal = MortalHolding
+
+    whole = HoldingWorld(script, settings_, is_streaming=is_streaming).run()
+    MortalHolding.files = {}
+    broken = HoldingWorld(script, settings_, lives, is_streaming=is_streaming).run()
+    assert list(map(timeless, broken.facts)) == list(map(timeless, whole.facts))
+    trained: set[str] = set()
+    versions = {fact.sample_id: fact.policy_version for fact in broken.facts if isinstance(fact, r.SampleReady)}
+    solved_ = {fact.sample_id for fact in broken.facts if isinstance(fact, r.SampleReady) and fact.success}
+    for closed in [fact for fact in broken.facts if isinstance(fact, r.BatchClosed)]:
+        assert set(closed.elites) <= trained & solved_ and not set(closed.elites) & set(closed.sample_ids)
+        assert all(closed.step - versions[name] <= settings_.age_steps_max for name in closed.elites)
+        assert len(set(closed.elites)) == len(closed.elites) <= share * closed.divisor
+        trained |= set(closed.sample_ids)
+    rows: dict[str, list] = {}
+    assert all(rows.setdefault(micro.micro_id, micro.rows) == micro.rows for micro in broken.queue)
 
 
 def test_files_hold_what_the_store_holds_and_a_broken_one_is_passed_over(tmp_path):
