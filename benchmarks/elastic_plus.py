@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from services.scheduler.planner import Planner
+from services.scheduler.planner import Planner, strict_max
 from services.scheduler.simulator import Result, Spec, changed, parse, simulate
 from services.scheduler.simulator.rows import Calibration, calibration, rows, spec_of
 
@@ -71,14 +71,18 @@ def of_calibration(chosen: Calibration, seeds: int) -> dict[str, Any]:
 def compared(base: Spec, other: Spec, seeds: range) -> dict[str, Any]:
     """elastic_plus on `other` against E0 on `base`."""
     theirs = [simulate(_lasting(base), seed) for seed in seeds]
-    ours = [plus(other, seed) for seed in seeds]
+    ours = [plus(other, seed, cap_of(base, result)) for seed, result in zip(seeds, theirs, strict=True)]
     return _said(theirs, ours)
 
 
-def plus(spec: Spec, seed: int) -> Result:
-    """One run of elastic_plus with its planner, from E0's settings."""
-    spec = _lasting(_replaced(changed(spec, mode="elastic_plus"), "cluster", rebalance=True))
-    return simulate(spec, seed, Planner(spec.scheduler))
+def plus(spec: Spec, seed: int, cap: int) -> Result:
+    """One run of elastic_plus with its planner, from E0's settings, under a hard cap on staleness."""
+    return _planned(_lasting(spec), seed, cap)
+
+
+def cap_of(spec: Spec, theirs: Result) -> int:
+    """The maximum that E0 has: what it promises under strict oldest first, or what it showed on the very groups, for it has no cap."""
+    return max(strict_max(spec.scheduler), theirs.staleness_max)
 
 
 def _said(theirs: list[Result], ours: list[Result]) -> dict[str, Any]:
@@ -105,14 +109,15 @@ def of_random(count: int, seed: int) -> dict[str, Any]:
     for number in range(count):
         spec = drawn(rng)
         run = TUNED_FIRST_SEED + number
-        theirs, ours = simulate(_lasting(spec), run), plus(spec, run)
+        theirs = simulate(_lasting(spec), run)
+        ours = plus(spec, run, cap_of(spec, theirs))
         found.append(
             {
                 "over_e0": ours.step_h / theirs.step_h,
                 "over_tuned": ours.step_h / tuned(spec, run).step_h,
                 "bound": theirs.bound_step_h / theirs.step_h,
                 "stale": ours.staleness_mean - theirs.staleness_mean,
-                "max": ours.staleness_max - max(theirs.staleness_max, promised(spec)),
+                "max": ours.staleness_max - cap_of(spec, theirs),
                 "cut": ours.timed_out_share - theirs.timed_out_share,
             }
         )
@@ -173,14 +178,10 @@ def tuned(spec: Spec, seed: int) -> Result:
     found = {}
     for burst in range(1, round(2 * spec.staleness_steps) + 2):
         other = changed(spec, steps_per_publish=burst, extra_depth_steps=spec.staleness_steps - (burst - 1) / 2)
-        if promised(other) <= promised(spec):
+        if strict_max(other.scheduler) <= strict_max(spec.scheduler):
             found[burst] = (simulate(_lasting(other, 12), 1).step_h, other)
     best = min(found.values(), key=lambda pair: pair[0])[1]
     return min(simulate(_lasting(best), seed), simulate(_lasting(spec), seed), key=lambda result: result.step_h)
-
-
-def promised(spec: Spec) -> int:
-    return math.ceil(spec.scheduler.extra_depth_steps) + spec.scheduler.steps_per_publish - 1
 
 
 # Drift
@@ -192,8 +193,11 @@ def drift(chosen: Calibration, seeds: range) -> dict[str, float]:
     Fixed splits are asynchronous with streaming; node split and burst are searched, once for the whole run (hindsight) and once for its first tenth.
     """
     base = _drifting(spec_of(next(row for row in rows() if row.row == "E0"), chosen), DRIFT_STEPS)
-    ours = _mean([_planned(base, seed).first_steps_h for seed in seeds])
-    e0 = _mean([simulate(base, seed).first_steps_h for seed in seeds])
+    theirs = [simulate(base, seed) for seed in seeds]
+    e0 = _mean([result.first_steps_h for result in theirs])
+    ours = _mean(
+        [_planned(base, seed, cap_of(base, result)).first_steps_h for seed, result in zip(seeds, theirs, strict=True)]
+    )
     splits = [_drifting(spec, DRIFT_STEPS) for spec in _splits(chosen)]
     whole = {index: simulate(spec, seeds[0]).first_steps_h for index, spec in enumerate(splits)}
     early = {
@@ -226,9 +230,11 @@ def _drifting(spec: Spec, steps: int) -> Spec:
     return _replaced(spec, "horizon", first_steps=steps, warmup_steps=0, steady_steps=0)
 
 
-def _planned(spec: Spec, seed: int) -> Result:
-    spec = _replaced(changed(spec, mode="elastic_plus"), "cluster", rebalance=True)
-    return simulate(spec, seed, Planner(spec.scheduler))
+def _planned(spec: Spec, seed: int, cap: int) -> Result:
+    spec = _replaced(
+        _replaced(changed(spec, mode="elastic_plus"), "cluster", rebalance=True), "training", age_steps_max=cap
+    )
+    return simulate(spec, seed, Planner(spec.scheduler, 1, cap))
 
 
 # Small things

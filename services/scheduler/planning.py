@@ -26,7 +26,7 @@ LIMIT_S = 120.0
 
 async def plan_for_ever(feed: Feed, clock: Clock, config: Config) -> None:
     """Asks once at every burst that opens while this process lives. A plan that fails changes nothing."""
-    planner = Planner(config.scheduler, config.run.seed)
+    planner = Planner(config.scheduler, config.run.seed, config.trajproc.age_steps_max)
     asked = feed.state.burst
     while True:
         await asyncio.sleep(LOOK_S)

@@ -123,8 +123,9 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
             admission = Admission(state, now_s)
             facts: dict[str, GroupSubmitted] = {}
             accepted: list[str] = []
+            known = {task.task_id: state.group_of_task.get(task.task_id, "") for task in tasks}
             for task in tasks:
-                if task.task_id not in state.group_of_task and task.task_id not in facts:
+                if not known[task.task_id] and task.task_id not in facts:
                     tier = state.settings.tier_for(predicted_s(state.estimates, task.task_type, task.limits.wall_s))
                     try:
                         admission.admit(task, tier)
@@ -136,4 +137,4 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
                     facts[task.task_id] = GroupSubmitted(group_id=group, task=task, tier=tier, at_s=now_s)
                 accepted.append(task.task_id)
             await self._feed.tell(list(facts.values()))
-            return [state.group_of_task[task] for task in accepted]
+            return [known[task] or state.group_of_task[task] for task in accepted]

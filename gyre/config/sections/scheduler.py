@@ -40,7 +40,10 @@ class SchedulerConfig(Section):
     release_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     """ρ: a cell goes to training when the unfinished executions fill at most this share of what remains. 1 is the waterlevel rule, lower is later."""
     plan_every_bursts: NotNegative = 4
-    """elastic_plus: bursts between two plans; 0 never plans and keeps the settings given here."""
+    """elastic_plus: bursts between two plans. It begins as `elastic` does; 0 never plans, keeps the settings given here and moves cells both ways."""
+    plan_measure: Literal["dispatch", "token"] = "dispatch"
+    """elastic_plus: of which staleness a plan keeps the mean. dispatch: φ + (μ−1)/2, exactly. token: what these settings show by the versions of
+    the sampled tokens, which are fresher than dispatch where weights reach running executions, so that a plan may dispatch deeper."""
     cell_capacity: Positive = 64
     """C_e: executions one cell can serve at a time. Too large: cells never leave rollout early; too small: they queue."""
     groups_per_step: Positive = 8

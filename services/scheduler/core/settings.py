@@ -45,7 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dispatch: Literal["boundary", "continuous"] = "boundary"
     release_share: float = 1.0
     is_two_way: bool = False
-    """Whether elastic_plus begins with the two-way rule; a plan may change it."""
+    """Whether cells may also go back inside a burst, from the first one on: elastic_plus without a planner. With one it begins as `elastic` does,
+    for where the two-way rule is slower only a plan can know."""
     tiers: tuple[TierConfig, ...] = (TierConfig(),)
     order: str = "longest_first"
     aging_s: float = 600.0
@@ -61,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             cells=chosen.cells, cell_capacity=chosen.cell_capacity, groups_per_step=chosen.groups_per_step,
             steps_per_publish=chosen.steps_per_publish, extra_depth_steps=chosen.extra_depth_steps, mode=chosen.mode,
             training_cells=chosen.training_cells, standalone_cells=chosen.standalone_cells, streaming=chosen.streaming,
-            dispatch=chosen.dispatch, release_share=chosen.release_share, is_two_way=chosen.mode == "elastic_plus",
+            dispatch=chosen.dispatch, release_share=chosen.release_share, is_two_way=chosen.mode == "elastic_plus" and chosen.plan_every_bursts == 0,
             tiers=tuple(chosen.tiers), order=chosen.order, aging_s=chosen.aging_s, starvation_s=chosen.starvation_s,
             tenant_weights=dict(chosen.tenant_weights), run_seed=config.run.seed, fingerprint=fingerprint,
         )  # fmt: skip

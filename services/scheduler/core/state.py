@@ -26,6 +26,10 @@ class State(msgspec.Struct):
     groups: dict[str, Group] = {}
     """Dispatched, with members that are not final. A group that is in none of the three is over: late repeats of its facts are ignored."""
     group_of_task: dict[str, str] = {}
+    """Tasks whose groups are not over, and the newest others: TASKS_REMEMBERED in all where so few are under way. Who submits one of them again is
+    told its group."""
+    num_submitted: int = 0
+    """Groups ever submitted, which is also the index of the next."""
     estimates: dict[str, Estimate] = {}
     """Task type → how long its executions last."""
     pace: Pace = msgspec.field(default_factory=Pace)
@@ -143,10 +147,9 @@ class State(msgspec.Struct):
         """A batch has begun (or is whole) and its step is not updated yet."""
         return max(self.begun_step, self.closed_step) >= self.steps_done
 
-    @property
-    def num_submitted(self) -> int:
-        """Groups ever submitted, which is also the index of the next."""
-        return len(self.group_of_task)
+    def is_over(self, group_id: str) -> bool:
+        """Whether nothing more can happen to a group that was submitted."""
+        return group_id not in self.queue and group_id not in self.groups and group_id not in self.evaluations
 
 
 def encode_state(state: State) -> bytes:

@@ -6,9 +6,9 @@ Pure and the same for the same question: the simulator calls it between two even
 state's fold knows: tokens and times of executions that have ended, what a step has cost, what role changes took.
 """
 
-from services.scheduler.planner.knobs import promised_max, staleness_mean
+from services.scheduler.planner.knobs import staleness_mean, strict_max
 from services.scheduler.planner.planner import Planner
 from services.scheduler.planner.question import Question, ask
 from services.scheduler.planner.search import Answer, answer
 
-__all__ = ["Answer", "Planner", "Question", "answer", "ask", "promised_max", "staleness_mean"]
+__all__ = ["Answer", "Planner", "Question", "answer", "ask", "staleness_mean", "strict_max"]

@@ -2,6 +2,7 @@
 
 import math
 
+from gyre.config import SchedulerConfig
 from services.scheduler.core import Knobs
 from services.scheduler.simulator import Spec, changed
 
@@ -10,19 +11,20 @@ SCREEN_SHARE = 0.85
 """ρ with which burst lengths are compared: within a few per cent of the best nearly everywhere."""
 
 
-def staleness_mean(knobs: Knobs) -> float:
+def staleness_mean(knobs: Knobs | SchedulerConfig) -> float:
     """s = φ + (μ − 1)/2, the law of boundary dispatch (docs/staleness.md)."""
     return knobs.extra_depth_steps + (knobs.steps_per_publish - 1) / 2
 
 
-def promised_max(knobs: Knobs) -> int:
-    """⌈φ⌉ + μ − 1, the bound of docs/staleness.md."""
+def strict_max(knobs: Knobs | SchedulerConfig) -> int:
+    """⌈φ⌉ + μ − 1: no group is staler under strict oldest first (docs/staleness.md). With φ = 0 none is in any order; with φ > 0 training, which
+    takes the oldest *ready* group, keeps it only where a cap of age holds its batches open."""
     return math.ceil(knobs.extra_depth_steps) + knobs.steps_per_publish - 1
 
 
-def shapes(configured: Knobs) -> list[Knobs]:
-    """(μ, φ) with the configured mean and no larger promised maximum, one way and two way, at SCREEN_SHARE."""
-    mean, most = staleness_mean(configured), promised_max(configured)
+def shapes(configured: Knobs, age_steps_max: int) -> list[Knobs]:
+    """(μ, φ) with the configured mean that can keep the cap without dropping anything, one way and two way, at SCREEN_SHARE."""
+    mean = staleness_mean(configured)
     found = []
     for burst in range(1, math.floor(2 * mean + 1e-9) + 2):
         depth = mean - (burst - 1) / 2
@@ -31,7 +33,7 @@ def shapes(configured: Knobs) -> list[Knobs]:
                 steps_per_publish=burst, extra_depth_steps=max(0.0, depth), release_share=SCREEN_SHARE, is_two_way=is_two_way,
                 order=configured.order,
             )  # fmt: skip
-            if promised_max(knobs) <= most:
+            if strict_max(knobs) <= age_steps_max:
                 found.append(knobs)
     return found
 
@@ -40,5 +42,5 @@ def spec_with(spec: Spec, knobs: Knobs) -> Spec:
     """The simulated run with these knobs."""
     return changed(
         spec, mode="elastic_plus" if knobs.is_two_way else "elastic", steps_per_publish=knobs.steps_per_publish,
-        extra_depth_steps=knobs.extra_depth_steps, release_share=knobs.release_share, order=knobs.order,
+        extra_depth_steps=knobs.extra_depth_steps, release_share=knobs.release_share, order=knobs.order, plan_every_bursts=0,
     )  # fmt: skip

@@ -16,8 +16,9 @@ GROUPS_ENOUGH = 150
 class Planner:
     """Asked at boundaries. Forgetting what it last asked costs one plan and nothing else, so none of it is in the state."""
 
-    def __init__(self, config: SchedulerConfig, seed: int = 1) -> None:
-        self._config, self._seed = config, seed
+    def __init__(self, config: SchedulerConfig, seed: int, age_steps_max: int) -> None:
+        """`age_steps_max`: the run's hard cap on staleness (`trajproc.age_steps_max`)."""
+        self._config, self._seed, self._age_steps_max = config, seed, age_steps_max
         self._last: Question | None = None
         self._seen = 0
 
@@ -31,7 +32,7 @@ class Planner:
         every = self._config.plan_every_bursts
         if state.settings.mode != "elastic_plus" or every == 0 or state.burst == 0 or state.burst % every:
             return None
-        question = ask(state, self._config, self._seed)
+        question = ask(state, self._config, self._seed, self._age_steps_max)
         if question is None or not self._is_news(question):
             return None
         self._last, self._seen = question, len(question.spec.workload.history_h)

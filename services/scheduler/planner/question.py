@@ -1,10 +1,13 @@
 """What the planner is asked: the present state as a specification of the simulator, and which knobs are configured and in force."""
 
+import math
+
 import msgspec
 
 from gyre.config import SchedulerConfig
 from gyre.errors import GyreError
 from services.scheduler.core import Knobs, State
+from services.scheduler.planner.knobs import staleness_mean
 from services.scheduler.planner.speed import fitted
 from services.scheduler.present import specification
 from services.scheduler.simulator import Spec, parse
@@ -20,7 +23,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: Spec
     configured: Knobs
-    """Where the run began: its mean and maximum staleness are the promise, its waterlevel rule what a plan is measured against."""
+    """Where the run began: its mean staleness is the promise (with the cap of age that `spec` has), its waterlevel rule what a plan is measured
+    against."""
     in_force: Knobs
     seed: int
 
@@ -31,8 +35,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return sum(work) / max(1, len(work)), self.spec.training.group_node_h
 
 
-def ask(state: State, config: SchedulerConfig, seed: int = 1) -> Question | None:
-    """None while too little has been seen, or where no simulation is possible (no cell, a group larger than any)."""
+def ask(state: State, config: SchedulerConfig, seed: int, age_steps_max: int) -> Question | None:
+    """None while too little has been seen, or where no simulation is possible (no cell, a group larger than any).
+
+    `age_steps_max`: the run's hard cap on staleness, which every candidate runs under.
+    """
     groups = state.history.groups
     if len(groups) < GROUPS_MIN:
         return None
@@ -54,6 +61,7 @@ def ask(state: State, config: SchedulerConfig, seed: int = 1) -> Question | None
             for g in groups
         ]
         tree["scheduler"] |= {"mode": "elastic"}
+        tree["training"]["age_steps_max"] = max(age_steps_max, math.ceil(staleness_mean(first)))
         spec = parse(tree)
     except GyreError:
         return None

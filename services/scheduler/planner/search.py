@@ -1,11 +1,15 @@
-"""Which knobs are best: simulate candidates, few steps for many and many for few; refuse what breaks the promise; stay unless the gain is clear.
+"""Which knobs are best: simulate candidates, few steps for many and many for few; refuse what is staler; stay unless the gain is clear.
 
     screen     every (μ, φ) by both role rules        one seed, SCREEN_STEPS
     release    the best SHAPES_KEPT at every ρ        the same seed
-    final      the best FINALISTS, what is configured and what is in force   FINAL_SEEDS fresh ones, FINAL_STEPS
+    final      the best FINALISTS, what is configured and what is in force   FINAL_SEEDS fresh ones, FINAL_STEPS; after the first seed those
+               that are behind by GIVEN_UP_SHARE go no further
 
 Within a stage all meet the same groups, so differences are not drawn by lot; the last stage has seeds of its own, so that the winner of many
 is not taken at its luckiest word.
+
+The promise is a mean. By `plan_measure = "dispatch"` it is the law's φ + (μ − 1)/2, the same for all shapes. By "token" it is what the configured
+knobs show in tokens: where weights reach running executions their tokens are fresher than their dispatch, so φ is raised until both are equal.
 """
 
 import statistics
@@ -16,7 +20,7 @@ from gyre.errors import InvariantBroken
 from services.scheduler.core import Knobs
 from services.scheduler.planner import knobs as knobs_
 from services.scheduler.planner.question import Question
-from services.scheduler.simulator import Result, Spec, simulate
+from services.scheduler.simulator import Result, simulate
 
 SCREEN_STEPS = 24
 FINAL_STEPS = 60
@@ -24,6 +28,8 @@ WARMUP_STEPS = 6
 SHAPES_KEPT = 3
 FINALISTS = 3
 FINAL_SEEDS = 3
+GIVEN_UP_SHARE = 0.02
+"""Several times what two runs that meet the same groups differ by for no reason."""
 EXECUTIONS_MAX = 40_000
 """Of one plan, two to four seconds; large batches are simulated for fewer steps, STEPS_MIN at least."""
 STEPS_MIN = 10
@@ -32,6 +38,9 @@ GAIN_MIN = 0.008
 CHANGE_MIN = 0.004
 """Against what is in force: below this nothing is changed."""
 STALENESS_SLACK = 0.02
+TOKEN_SLOPE = 0.85
+"""Token staleness that a step of φ adds, as a first guess; then measured."""
+DEEPENINGS = 2
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,31 +63,24 @@ def answer(question: Question) -> Answer:
 class _Search:
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._tried: set[Knobs] = set()
-        self._most = knobs_.promised_max(question.configured)
-        """Largest staleness that a candidate may show: what is promised, or what the configured policy itself shows on the same groups, for
-        training that takes the oldest *ready* group keeps the promise only under a cap of age."""
+        self._by_tokens = question.spec.scheduler.plan_measure == "token"
+        self._tried: dict[tuple[Knobs, int, int], Result | None] = {}
+        """(knobs, steps, seed) → result; None: it stood still."""
         load = question.spec.scheduler
         steps = 16 * (SCREEN_STEPS + WARMUP_STEPS) + (FINALISTS + 2) * FINAL_SEEDS * (FINAL_STEPS + WARMUP_STEPS)
         self._share = min(1.0, EXECUTIONS_MAX / (steps * load.groups_per_step * load.group_size))
 
     def best(self) -> Answer:
         configured, in_force = self._question.configured, self._question.in_force
-        runs = {configured: self._final(configured)}
-        self._most = max([self._most, *(result.staleness_max for result in runs[configured])])
-        screened = self._rank(knobs_.shapes(configured))
-        released = self._rank(
-            [
-                msgspec.structs.replace(shape, release_share=share)
-                for shape in _first(screened, SHAPES_KEPT)
-                for share in knobs_.RELEASE_SHARES
-            ]
-        )
-        for knobs in (in_force, *_first(released, FINALISTS)):
-            if knobs not in runs:
-                runs[knobs] = self._final(knobs)
-        base_h = _step_h(runs[configured]) if runs[configured] else float("inf")
-        kept = {knobs: _step_h(results) for knobs, results in runs.items() if self._keeps_promise(results)}
+        base = self._final(configured)
+        base_h = _step_h(base) if base else float("inf")
+        promise = self._promise(base)
+        released = self._screened()
+        kept = {}
+        for knobs in dict.fromkeys((configured, in_force, *_first(released, FINALISTS))):
+            knobs, results = self._judged(knobs, promise, min([base_h, *kept.values()]))
+            if results:
+                kept[knobs] = _step_h(results)
         if not kept:
             return self._said(configured, base_h, base_h, "no candidate keeps the promised staleness")
         chosen = min(kept, key=kept.__getitem__)
@@ -88,42 +90,112 @@ class _Search:
             return self._said(configured, base_h, base_h, "nothing is clearly better than what is configured")
         return self._said(chosen, kept[chosen], base_h, "best of what was simulated")
 
-    def _rank(self, candidates: list[Knobs]) -> list[Knobs]:
-        """By time, fastest first; those that do not run or break the promise are left out."""
-        spec, found = self._with_steps(SCREEN_STEPS), {}
+    def _screened(self) -> list[Knobs]:
+        """Shapes at every release share, fastest first."""
+        configured, cap = self._question.configured, self._question.spec.training.age_steps_max
+        promise = self._promise(self._runs(configured, SCREEN_STEPS, [self._question.seed]))
+        shapes = [self._deepened(shape, promise) for shape in knobs_.shapes(configured, cap)]
+        ranked = self._rank(shapes, promise)
+        return self._rank(
+            [
+                msgspec.structs.replace(shape, release_share=share)
+                for shape in _first(ranked, SHAPES_KEPT)
+                for share in knobs_.RELEASE_SHARES
+            ],
+            promise,
+        )
+
+    def _rank(self, candidates: list[Knobs], promise: float) -> list[Knobs]:
+        """By time, fastest first; those that do not run or are staler than promised are left out."""
+        found = {}
         for knobs in candidates:
-            results = self._runs(spec, knobs, [self._question.seed])
-            if self._keeps_promise(results):
+            results = self._runs(knobs, SCREEN_STEPS, [self._question.seed])
+            if results and self._staleness(results) <= promise + STALENESS_SLACK:
                 found[knobs] = _step_h(results)
         return sorted(found, key=found.__getitem__)
 
-    def _final(self, knobs: Knobs) -> list[Result]:
+    def _deepened(self, shape: Knobs, promise: float) -> Knobs:
+        """By tokens: as deep as the promise allows. In lockstep (φ = 0) nothing runs over a publish, and nothing is to be gained."""
+        if not self._by_tokens or shape.extra_depth_steps == 0.0:
+            return shape
+        slope, before = TOKEN_SLOPE, None
+        for _ in range(DEEPENINGS):
+            results = self._runs(shape, SCREEN_STEPS, [self._question.seed])
+            if not results:
+                return shape
+            depth, found = shape.extra_depth_steps, self._staleness(results)
+            if before is not None and depth != before[0] and found > before[1]:
+                slope = (found - before[1]) / (depth - before[0])
+            before = depth, found
+            shape = self._moved(shape, (promise - found) / slope)
+        return shape
+
+    def _moved(self, knobs: Knobs, by_steps: float) -> Knobs:
+        """Another φ, which the cap still allows."""
+        deepest = self._question.spec.training.age_steps_max - knobs.steps_per_publish + 1
+        depth = min(max(0.0, round(knobs.extra_depth_steps + by_steps, 3)), deepest)
+        return msgspec.structs.replace(knobs, extra_depth_steps=depth)
+
+    def _judged(self, knobs: Knobs, promise: float, best_h: float) -> tuple[Knobs, list[Result]]:
+        """The knobs with their final runs; none where they are behind or staler than promised. What tokens make too deep may come up once."""
+        for _ in range(DEEPENINGS):
+            results = self._final(knobs, best_h)
+            excess = self._staleness(results) - promise if results else 0.0
+            if excess <= STALENESS_SLACK:
+                return knobs, results
+            if not self._by_tokens or knobs == self._question.configured:
+                break
+            knobs = self._moved(knobs, -excess / TOKEN_SLOPE)
+        return knobs, []
+
+    def _final(self, knobs: Knobs, best_h: float = float("inf")) -> list[Result]:
+        """On every seed; none when the first shows that they are behind what took `best_h` on all of them."""
         first = self._question.seed + 1
-        return self._runs(self._with_steps(FINAL_STEPS), knobs, list(range(first, first + FINAL_SEEDS)))
-
-    def _runs(self, spec: Spec, knobs: Knobs, seeds: list[int]) -> list[Result]:
-        self._tried.add(knobs)
-        try:
-            return [simulate(knobs_.spec_with(spec, knobs), seed) for seed in seeds]
-        except InvariantBroken:  # it stands still
+        results = self._runs(knobs, FINAL_STEPS, [first])
+        if not results or self._is_behind(results[0], first, best_h):
             return []
+        return self._runs(knobs, FINAL_STEPS, list(range(first, first + FINAL_SEEDS)))
 
-    def _with_steps(self, steps: int) -> Spec:
+    def _is_behind(self, result: Result, seed: int, best_h: float) -> bool:
+        """Compared by what the configured knobs took on the same seed, since seeds differ more than knobs do."""
+        base = self._runs(self._question.configured, FINAL_STEPS, list(range(seed, seed + FINAL_SEEDS)))
+        if best_h == float("inf") or not base:
+            return False
+        return result.step_h / base[0].step_h > (1.0 + GIVEN_UP_SHARE) * best_h / _step_h(base)
+
+    def _promise(self, base: list[Result]) -> float:
+        """Mean staleness that nothing may exceed: the law's, or by tokens what the configured knobs show on the same groups."""
+        law = knobs_.staleness_mean(self._question.configured)
+        return self._staleness(base) if self._by_tokens and base else law
+
+    def _staleness(self, results: list[Result]) -> float:
+        if self._by_tokens:
+            return statistics.fmean(result.token_staleness_mean for result in results)
+        return statistics.fmean(result.staleness_mean for result in results)
+
+    def _runs(self, knobs: Knobs, steps: int, seeds: list[int]) -> list[Result]:
+        """Each at most once; none when one stands still."""
+        found = []
+        for seed in seeds:
+            key = (knobs, steps, seed)
+            if key not in self._tried:
+                self._tried[key] = self._run(knobs, steps, seed)
+            found.append(self._tried[key])
+        return [] if None in found else found
+
+    def _run(self, knobs: Knobs, steps: int, seed: int) -> Result | None:
         spec = self._question.spec
         count = max(STEPS_MIN, round(self._share * steps))
         horizon = msgspec.structs.replace(spec.horizon, first_steps=1, warmup_steps=WARMUP_STEPS, steady_steps=count)
-        return msgspec.structs.replace(spec, horizon=horizon)
-
-    def _keeps_promise(self, results: list[Result]) -> bool:
-        if not results:
-            return False
-        mean = statistics.fmean(result.staleness_mean for result in results)
-        is_fresh = mean <= knobs_.staleness_mean(self._question.configured) + STALENESS_SLACK
-        return is_fresh and max(result.staleness_max for result in results) <= self._most
+        try:
+            return simulate(msgspec.structs.replace(knobs_.spec_with(spec, knobs), horizon=horizon), seed)
+        except InvariantBroken:  # it stands still
+            return None
 
     def _said(self, knobs: Knobs, step_h: float, base_h: float, reason: str) -> Answer:
         gain = 1.0 - step_h / base_h if base_h < float("inf") else 0.0
-        return Answer(knobs=knobs, gain=gain, step_h=step_h, reason=reason, candidates=len(self._tried))
+        count = len({knobs for knobs, _, _ in self._tried})
+        return Answer(knobs=knobs, gain=gain, step_h=step_h, reason=reason, candidates=count)
 
 
 def _step_h(results: list[Result]) -> float:
@@ -131,6 +203,6 @@ def _step_h(results: list[Result]) -> float:
 
 
 def _first(ranked: list[Knobs], count: int) -> list[Knobs]:
-    """The fastest, and the fastest in lockstep: with φ = 0 nothing is carried over, so that one keeps its maximum whatever the durations."""
+    """The fastest, and the fastest in lockstep: with φ = 0 nothing is carried over, so that one never has to wait for its cap."""
     lockstep = [knobs for knobs in ranked if knobs.extra_depth_steps == 0.0]
     return list(dict.fromkeys([*ranked[:count], *lockstep[:1]]))

@@ -124,8 +124,9 @@ class Measures:
         if self.trace is not None:
             groups = [group for step, group in self.groups if step == version - 1]
             tokens = [v for group in groups for v in group.token_version]
-            mean = version - 1 - sum(group.version for group in groups) / len(groups)
-            self.trace.staleness.append((now_s, mean, version - 1 - sum(tokens) / len(tokens)))
+            if groups:
+                mean = version - 1 - sum(group.version for group in groups) / len(groups)
+                self.trace.staleness.append((now_s, mean, version - 1 - sum(tokens) / len(tokens)))
 
     def moved(self, now_s: float, cell: int, what: str) -> None:
         if self.trace is not None:

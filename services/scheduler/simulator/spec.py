@@ -1,5 +1,6 @@
 """What is simulated: cluster, workload, training and the policy's knobs, read from TOML; impossible knobs are refused with what would be possible."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -100,6 +101,8 @@ class Training(_Section):
     group_node_h: Positive = 6.0
     unique_token_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     """What tree packing leaves of the cost (B8)."""
+    age_steps_max: Annotated[int, Meta(ge=0)] = 0
+    """Hard cap on staleness, as `trajproc.age_steps_max` (C8): a batch is held open for a group in its last admissible step. 0: none."""
 
 
 class Horizon(_Section):
@@ -211,6 +214,12 @@ def check(spec: Spec) -> None:
     if spec.horizon.is_whole_run and spec.horizon.warmup_steps + spec.horizon.steady_steps:
         raise InvalidInput(
             "horizon.is_whole_run ends the run with first_steps: a steady state after it needs warmup_steps and steady_steps 0"
+        )
+    cap = spec.training.age_steps_max
+    if 0 < cap < spec.staleness_steps:
+        raise InvalidInput(
+            f"training.age_steps_max {cap} is below the mean staleness {spec.staleness_steps:g} of these knobs: at least "
+            f"{math.ceil(spec.staleness_steps)}"
         )
     _check_roles(spec)
 

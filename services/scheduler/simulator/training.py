@@ -1,6 +1,7 @@
 """The training side as a fluid: ready groups are node-seconds of work, which the cells that train now share. Steps are serial."""
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 
 from gyre import records as r
@@ -8,13 +9,18 @@ from services.scheduler.simulator.cells import Group
 from services.scheduler.simulator.clock import Events
 from services.scheduler.simulator.measures import Measures
 
+NO_CAP_STEPS = 1 << 60
+
 
 class Training:
-    """Batches of `groups_per_step` ready groups, oldest dispatch version first; μ updates and then a publish, as the burst says."""
+    """Batches of `groups_per_step` ready groups, oldest dispatch version first; μ updates and then a publish, as the burst says.
+
+    Under a cap of age a group in its last admissible step is always taken, and its batch is held open for it, as trajproc does (C8).
+    """
 
     def __init__(
-        self, events: Events, measures: Measures, groups_per_step: int, is_streaming: bool, publish_s: float
-    ) -> None:
+        self, events: Events, measures: Measures, groups_per_step: int, is_streaming: bool, publish_s: float, age_steps_max: int = 0
+    ) -> None:  # fmt: skip
         self.facts: list = []
         self.step = 0
         """Updates done."""
@@ -24,10 +30,15 @@ class Training:
         """Nodes that train now."""
         self.may_open: Callable[[], bool] = lambda: True
         """Whether the core is there for a further step."""
+        self.may_come: Callable[[], bool] = lambda: True
+        """Whether the burst's boundary still has something to send."""
         self.ready: list[tuple[int, float, int, Group]] = []
+        self.untaken: Counter[int] = Counter()
+        """Dispatch version → groups in no batch yet."""
         self._events, self._measures = events, measures
         self._wanted, self._is_streaming, self._publish_s = groups_per_step, is_streaming, publish_s
-        self._is_open = self._is_publishing = False
+        self._age_steps_max, self._is_capped = age_steps_max or NO_CAP_STEPS, age_steps_max > 0
+        self._is_open = self._is_whole = self._is_publishing = False
         self._batch: list[Group] = []
         self._left_s = 0.0
         """Node-seconds of work on the groups taken."""
@@ -67,22 +78,32 @@ class Training:
         """Open the next step and take ready groups as far as both are possible now."""
         if self._is_publishing or not self.nodes:
             return
+        is_last = self._is_capped and self._is_exhausted()
+        can_take = bool(self.ready) and (self._is_streaming or bool(self._batch) or len(self.ready) >= self._wanted)
         if not self._is_open:
-            if not self.ready or (not self._is_streaming and len(self.ready) < self._wanted) or not self.may_open():
+            if not (can_take or is_last) or not self.may_open():
                 return
             self._is_open = True
             now_s = self._events.now_s
             self.facts.append(r.StepOpened(step=self.step, burst=0, at_s=now_s))
-        if self.ready and len(self._batch) < self._wanted and (self._is_streaming or len(self.ready) >= self._wanted):
+        if (can_take or is_last) and not self._is_whole:
+            last_chance = self.step - self._age_steps_max
             self.advance()
-            while self.ready and len(self._batch) < self._wanted:
+            while self.ready and (len(self._batch) < self._wanted or self.ready[0][0] == last_chance):
                 self._take(heapq.heappop(self.ready)[3])
-            if len(self._batch) == self._wanted:
-                self._close()
+            if len(self._batch) >= self._wanted and not self.untaken[last_chance]:
+                self._close("turns")
+            elif is_last and not self.ready:
+                self._close("exhausted")
             self._schedule()
+
+    def _is_exhausted(self) -> bool:
+        """Nothing is left but what is ready: a batch that took more than planned has left too little for the burst's last ones."""
+        return self.untaken.total() == len(self.ready) and self.step < self.publish_at_step and not self.may_come()
 
     def _take(self, group: Group) -> None:
         self._batch.append(group)
+        self.untaken[group.version] -= 1
         self._left_s += group.cost_s
         self._measures.took(group, self.step)
         self.facts.append(r.BatchExtended(
@@ -90,9 +111,10 @@ class Training:
             at_s=self._events.now_s,
         ))  # fmt: skip
 
-    def _close(self) -> None:
+    def _close(self, cause: str) -> None:
+        self._is_whole = True
         self.facts.append(r.BatchClosed(
-            step=self.step, cause="turns", turns=self._wanted, turns_target=self._wanted, groups=[group.group_id for group in self._batch],
+            step=self.step, cause=cause, turns=len(self._batch), turns_target=self._wanted, groups=[group.group_id for group in self._batch],
             sample_ids=self._samples(), micro_ids=[], divisor=1, truncated_share=0.0, failed_share={}, no_gradient=False, staleness_mean=0.0,
             staleness_max=0, at_s=self._events.now_s,
         ))  # fmt: skip
@@ -102,7 +124,7 @@ class Training:
 
     def _schedule(self) -> None:
         """The batch's work ends at the present rate; only a complete batch can be updated."""
-        if self._is_open and len(self._batch) == self._wanted and self.nodes:
+        if self._is_whole and self.nodes:
             self._event = self._events.at(self._events.now_s + self._left_s / self.nodes, self._worked)
         else:
             self._event = -1
@@ -114,12 +136,13 @@ class Training:
         self._left_s = 0.0
         now_s = self._events.now_s
         step, self.step = self.step, self.step + 1
-        self._is_open = False
+        self._is_open = self._is_whole = False
         self._event = -1
         self.facts.append(r.StepUpdated(
             step=step, version=self.step, burst=0, sample_ids=self._samples(), micro_cells={}, metrics={}, opened_at_s=now_s, at_s=now_s
         ))  # fmt: skip
         self._batch = []
+        self.untaken += Counter()  # versions without any go
         self._measures.updated(self.step, now_s)
         if self.step == self.publish_at_step:
             self._is_publishing = True

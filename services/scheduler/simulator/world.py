@@ -60,9 +60,10 @@ class World:
             self.cells, self.events, self.measures, spec.workload.wall_limit_h * HOUR_S, cluster.eviction_s
         )
         self.training = Training(
-            self.events, self.measures, chosen.groups_per_step, chosen.streaming, cluster.publish_s
-        )
+            self.events, self.measures, chosen.groups_per_step, chosen.streaming, cluster.publish_s, spec.training.age_steps_max
+        )  # fmt: skip
         self.training.may_open = self._core_is_there
+        self.training.may_come = lambda: not self.state.is_burst_open or dispatch.groups_due(self.state) > 0
         self.roles = Roles(cluster, self.cells, self.rollout, self.training, self.events, self.measures)
         if chosen.mode == "elastic_plus":
             self.roles.came_back = self._rested
@@ -233,6 +234,7 @@ class World:
             group = self.groups.pop(decision.group_id)
             group.version = decision.policy_version
             group.sent_at_s = decision.at_s
+            self.training.untaken[group.version] += 1
             self.rollout.enqueue(group)
         elif kind is r.RoleChanged:
             self.roles.request(decision)

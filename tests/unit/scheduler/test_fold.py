@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gyre.records.lifecycle import FINAL, ExecutionState
 from services.scheduler.core import Settings, State, apply, decide
+from services.scheduler.core.fold import runs
 from services.scheduler.core.groups import ACTIVE
 from tests.unit.scheduler import facts
 from tests.unit.scheduler.world import World
@@ -208,3 +209,20 @@ def test_no_order_of_any_attempts_words_breaks_an_execution(said):
         assert (execution.state in ACTIVE) <= (before[0] in ACTIVE)
         assert state.waterlevel == (execution.state in ACTIVE)
         assert (state.outstanding_groups == 0) == (execution.state in FINAL) == (state.groups == {})
+
+
+def test_tasks_whose_groups_are_over_are_forgotten_oldest_first(monkeypatch):
+    """C1: memory does not grow with the run. Three are remembered; task 0 runs on and stays, evaluations 1 to 4 are over when they have ended. The
+    next group's index counts all that ever came."""
+    monkeypatch.setattr(runs, "TASKS_REMEMBERED", 3)
+    state = one_dispatched()
+    for index in range(1, 5):
+        apply(state, facts.submitted(index, 1, "evaluation"))
+        facts.settle(state)
+        apply(state, facts.leased(f"g00000{index}-e0"))
+        apply(state, facts.running(f"g00000{index}-e0"))
+        apply(state, facts.ended(f"g00000{index}-e0", purpose="evaluation"))
+    assert sorted(state.group_of_task) == ["task-0", "task-3", "task-4"]
+    assert state.num_submitted == 5
+    apply(state, facts.submitted(0))
+    assert state.num_submitted == 5, "known, as it is not over"

@@ -7,6 +7,10 @@ from services.scheduler.core.groups import Execution, Group
 from services.scheduler.core.settings import Knobs
 from services.scheduler.core.state import State, bump
 
+TASKS_REMEMBERED = 200_000
+"""For submitters that say a task again: far more than any of them can have on its way."""
+FORGOTTEN_AT_ONCE = 2
+
 
 def _run_started(state: State, fact: r.RunStarted) -> None:
     if fact.steps <= state.steps_wanted:
@@ -86,11 +90,26 @@ def _group_submitted(state: State, fact: r.GroupSubmitted) -> None:
     if fact.task.task_id in state.group_of_task:
         return
     state.group_of_task[fact.task.task_id] = fact.group_id
+    state.num_submitted += 1
     group = Group(group_id=fact.group_id, task=fact.task, tier=fact.tier, submitted_at_s=fact.at_s)
     if group.is_trained:
         state.queue.push(group)
     else:
         state.evaluations[fact.group_id] = group
+    _forget_tasks(state)
+
+
+def _forget_tasks(state: State) -> None:
+    """The oldest, so that memory does not grow with the run; one whose group is not over counts as new again. Two at a time make up for more than
+    the one that has come."""
+    known = state.group_of_task
+    for _ in range(FORGOTTEN_AT_ONCE):
+        if len(known) <= TASKS_REMEMBERED:
+            return
+        task_id = next(iter(known))
+        group_id = known.pop(task_id)
+        if not state.is_over(group_id):
+            known[task_id] = group_id
 
 
 def _group_dispatched(state: State, fact: r.GroupDispatched) -> None:

@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
+from gyre.records import PlanChosen
 from services.scheduler.core import Knobs, State
-from services.scheduler.planner import Planner, answer, ask, promised_max, staleness_mean
+from services.scheduler.planner import Planner, answer, ask, staleness_mean, strict_max
 from services.scheduler.planner import search as search_
 from services.scheduler.planner.knobs import shapes
-from services.scheduler.simulator import parse
+from services.scheduler.simulator import merged, parse, simulate
 from services.scheduler.simulator.world import World
 
 TREE = {
@@ -29,13 +30,17 @@ def lived() -> World:
     return world
 
 
+CAP_STEPS = 2
+"""Of age, as (2, .5) has it under strict oldest first."""
+
+
 def knobs(**changes) -> Knobs:
     return msgspec.structs.replace(Knobs(steps_per_publish=4, extra_depth_steps=0.5), **changes)
 
 
-def test_every_candidate_has_the_configured_mean_and_no_larger_promised_maximum():
+def test_every_candidate_has_the_configured_mean_and_can_keep_the_cap():
     """s = .5 + 3/2 = 2: μ = 1 … 5 with φ = 2 − (μ − 1)/2, both role rules; ⌈φ⌉ + μ − 1 is 2, 3, 3, 4, 4 and never above 4."""
-    found = shapes(knobs())
+    found = shapes(knobs(), 4)
     assert [(k.steps_per_publish, k.extra_depth_steps) for k in found[::2]] == [
         (1, 2),
         (2, 1.5),
@@ -44,18 +49,19 @@ def test_every_candidate_has_the_configured_mean_and_no_larger_promised_maximum(
         (5, 0),
     ]
     assert {staleness_mean(k) for k in found} == {2.0}
-    assert max(map(promised_max, found)) == 4
+    assert max(map(strict_max, found)) == 4
 
 
-def test_a_smaller_promise_excludes_longer_bursts():
-    """(3, 0) promises 2 at most with s = 1; (2, .5) promises 2 as well."""
-    assert {promised_max(k) for k in shapes(knobs(steps_per_publish=3, extra_depth_steps=0.0))} <= {1, 2}
+def test_a_lower_cap_excludes_longer_bursts():
+    """Of s = 2 only (1, 2), whose ⌈φ⌉ + μ − 1 is 2, keeps a cap of 2; (2, 1.5) and (3, 1) need 3."""
+    assert {k.steps_per_publish for k in shapes(knobs(), 2)} == {1}
 
 
 def test_the_question_has_what_the_facts_say_and_not_what_the_world_knows(lived: World):
     """Group cost .8 node-h and 12 slots; work comes from tokens, within a tenth of the true mean of e^(.125) = 1.13 h (80 groups of 4)."""
-    question = ask(lived.state, lived.spec.scheduler)
+    question = ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS)
     assert question.spec.training.group_node_h == pytest.approx(0.8, rel=0.02)
+    assert question.spec.training.age_steps_max == CAP_STEPS
     assert question.spec.cluster.slots_per_node == 12
     assert question.scales[0] == pytest.approx(1.13, rel=0.15)
     assert question.configured.is_two_way is False
@@ -64,22 +70,22 @@ def test_the_question_has_what_the_facts_say_and_not_what_the_world_knows(lived:
 def test_nothing_is_asked_before_enough_was_seen():
     world = World(parse(TREE), 3)
     world.until_step(4)
-    assert ask(world.state, world.spec.scheduler) is None
+    assert ask(world.state, world.spec.scheduler, 1, CAP_STEPS) is None
 
 
 def test_an_answer_is_the_same_for_the_same_question_and_keeps_the_mean(lived: World, monkeypatch):
     monkeypatch.setattr(search_, "EXECUTIONS_MAX", 2_000)
-    question = ask(lived.state, lived.spec.scheduler)
+    question = ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS)
     found = answer(question)
     assert found == answer(question)
     assert staleness_mean(found.knobs) == pytest.approx(1.0)
-    assert found.candidates >= len(shapes(question.configured))
+    assert found.candidates >= len(shapes(question.configured, CAP_STEPS))
 
 
 def test_without_a_clear_gain_it_stays_as_configured(lived: World, monkeypatch):
     monkeypatch.setattr(search_, "EXECUTIONS_MAX", 2_000)
     monkeypatch.setattr(search_, "GAIN_MIN", 0.9)
-    question = ask(lived.state, lived.spec.scheduler)
+    question = ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS)
     assert answer(question).knobs == question.configured
 
 
@@ -87,10 +93,32 @@ def test_a_plan_is_asked_for_when_something_is_new(lived: World):
     """At an even burst, and again only after a change of a twelfth or more."""
     state: State = msgspec.structs.replace(lived.state)
     state.bursts = 21
-    planner = Planner(lived.spec.scheduler)
+    planner = Planner(lived.spec.scheduler, 1, CAP_STEPS)
     assert planner.due(state) is not None
     assert planner.due(state) is None
     state.pace = msgspec.structs.replace(state.pace, group_cell_s=1.2 * state.pace.group_cell_s)
     assert planner.due(state) is not None
     state.bursts = 22
-    assert Planner(lived.spec.scheduler).due(state) is None
+    assert Planner(lived.spec.scheduler, 1, CAP_STEPS).due(state) is None
+
+
+def test_plans_that_change_at_every_boundary_never_break_the_cap():
+    """C8. Long tails, and groups of one burst length carried into another: under the cap no step shows more than its 2, where without it some do."""
+
+    def restless(state: State, now_s: float) -> PlanChosen:
+        burst, depth = ((2, 0.5), (3, 0.0), (1, 1.0))[state.plans % 3]
+        return PlanChosen(
+            plan=state.plans + 1, steps_per_publish=burst, extra_depth_steps=depth, release_share=0.85, is_two_way=state.plans % 2 == 0,
+            order="longest_first", at_s=now_s, predicted_gain=0.0, reason="restless",
+        )  # fmt: skip
+
+    tree = merged(TREE, {"workload": {"sigma": 1.4}, "horizon": {"warmup_steps": 0, "steady_steps": 60}})
+    capped = merged(tree, {"training": {"age_steps_max": CAP_STEPS}})
+    assert simulate(parse(tree), 1, restless).staleness_max > CAP_STEPS
+    assert simulate(parse(capped), 1, restless).staleness_max == CAP_STEPS
+
+
+def test_it_begins_as_the_waterlevel_rule_and_two_way_where_it_never_plans():
+    """Where the two-way rule is slower only a plan can know."""
+    assert World(parse(TREE), 1).state.knobs.is_two_way is False
+    assert World(parse(merged(TREE, {"scheduler": {"plan_every_bursts": 0}})), 1).state.knobs.is_two_way is True

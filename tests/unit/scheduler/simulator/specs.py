@@ -37,7 +37,7 @@ def cluster(mode: str, **changes: Any) -> Spec:
             "scheduler": {"cells": 2, "training_cells": 1, "standalone_cells": 1},
         },
         "hybrid_switch": {"cluster": {"cell_nodes": [4, 4]}, "scheduler": {"cells": 2, "standalone_cells": 1}},
-        "elastic_plus": {"cluster": {"rebalance": True}},
+        "elastic_plus": {"cluster": {"rebalance": True}, "scheduler": {"plan_every_bursts": 0}},
         "colocate": {"cluster": {"cell_nodes": [6, 2]}, "scheduler": {"cells": 2, "standalone_cells": 1}},
     }
     tree = {

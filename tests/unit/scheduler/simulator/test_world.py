@@ -27,6 +27,18 @@ def test_the_law_of_staleness_holds_whatever_the_durations(mode, sigma, burst, d
     assert result.staleness_mean == pytest.approx(depth + (burst - 1) / 2, abs=0.02)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_cap_of_age_bounds_the_maximum_and_makes_nothing_staler(mode, streaming):
+    """C8: a batch waits for a group in its last admissible step, so nothing is ever older than 2, where without the cap so long a tail gives more
+    somewhere in 160 steps. What waits mostly comes in the first step of a burst and makes that one larger, so the mean is at most the law's."""
+    spec = cluster(mode, workload={"sigma": 1.3}, horizon={"steady_steps": 160}, scheduler={"streaming": streaming})
+    capped = msgspec.structs.replace(spec, training=msgspec.structs.replace(spec.training, age_steps_max=2))
+    free, result = (simulate(changed(each, extra_depth_steps=1.0), 1) for each in (spec, capped))
+    assert result.staleness_max == 2 < free.staleness_max
+    assert 1.3 < result.staleness_mean <= 1.52
+
+
 @pytest.mark.parametrize(("burst", "depth"), [(1, 1.0), (2, 1.0), (3, 0.5)])
 def test_continuous_dispatch_has_its_own_law(burst, depth):
     """A5: one group sent whenever one is consumed, φ + 3(μ − 1)/2 (docs/staleness.md)."""
