@@ -15,6 +15,7 @@ import tomli_w
 
 from gyre.config import evaluators, sections
 from gyre.config.sections import Config
+from gyre.config.sections.rollout import check_rule_harnesses
 from gyre.errors import ConfigError
 
 
@@ -125,6 +126,11 @@ def _check_together(config: Config, where: str) -> None:
         problems.append(
             "neither model.path nor model.recipe is set: name a Hugging Face directory or a command that makes one"
         )
+    try:
+        own = [environment.harness for environment in config.environments if environment.harness]
+        check_rule_harnesses(rollout.role_rules, [*own, *([rollout.harness] if rollout.harness else [])])
+    except ValueError as error:
+        problems.append(str(error))
     problems += _check_cells(scheduler)
     problems += evaluators.problems(config)
     if problems:

@@ -66,6 +66,13 @@ TEXTS = ("system", "first_user", "last_user")
 """Fields of a rule that are expressions over a text of the call."""
 
 
+def check_rule_harnesses(rules: list[RoleRule], own: list[str]) -> None:
+    """A rule for a harness that no call will ever be of. `own`: harnesses that the configuration names. Raises ValueError."""
+    for rule in rules:
+        if rule.harness:
+            _check_word(rule.harness, f"harness` of rule `{rule.name}", (*HARNESSES, *own))
+
+
 def _check_word(word: str, field: str, known: tuple[str, ...]) -> None:
     if word not in known:
         near = difflib.get_close_matches(word, known, n=1)
@@ -93,7 +100,8 @@ class RolloutConfig(Section):
     device: str = "cpu"
     """Where the embedded engine runs, in torch's words."""
     harness: str = ""
-    """The harness all calls come from; empty: recognised call by call (user agent, system prompt). May be one of your own, for your rules."""
+    """The harness all calls come from, unless their environment names another; empty: recognised by each call (user agent, system prompt). May
+    be one of your own, for your rules."""
     role_rules: list[RoleRule] = []
     """Rules for the roles of calls, asked in this order before those that are shipped; docs/harnesses.md."""
     role_default: str = "unknown"
@@ -102,10 +110,6 @@ class RolloutConfig(Section):
 
     def __post_init__(self) -> None:
         _check_word(self.role_default, "role_default", ROLES)
-        own = {self.harness} - {""}
-        for rule in self.role_rules:
-            if rule.harness:
-                _check_word(rule.harness, f"harness` of rule `{rule.name}", (*HARNESSES, *own))
         names = [rule.name for rule in self.role_rules]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"several rules are named {', '.join(sorted(twice))}: a name must tell which one decided")

@@ -18,6 +18,8 @@ class EnvironmentConfig(Section):
     """Executions one process runs at once."""
     processes: Positive = 1
     """How many such processes."""
+    harness: str = ""
+    """The harness its executions run, whose rules then tell the roles of their calls; empty: rollout.harness, else recognised by each call."""
 
 
 class TaskConfig(Section):

@@ -11,8 +11,9 @@ What decides is asked in this order, and the first answer stands:
 | 3. the shipped rules (role_rules.toml) of the call's harness, in their order | the rule's name |
 | 4. rollout.role_default | `default`; nothing where that is `unknown` |
 
-The harness of a call: the header x-gyre-harness, else rollout.harness, else the first shipped signature that fits the call. Nothing
-is guessed: a call of no known harness, and a call of a known one that no rule fits, is unknown, stays on record, is never trained.
+The harness of a call: the header x-gyre-harness, else its environment's `harness`, else rollout.harness, else the first shipped
+signature that fits the call. Nothing is guessed: a call of no known harness, and a call of a known one that no rule fits, is unknown,
+stays on record, is never trained.
 """
 
 import re
@@ -79,9 +80,9 @@ class Classifier:
         self._signatures = [_Compiled(rule) for rule in msgspec.convert(signatures, list[RoleRule])]
         self._rules = [_Compiled(rule) for rule in [*config.role_rules, *table.rules]]
 
-    def role_of(self, call: Features) -> Verdict:
-        """First answer in the order of the module's docstring."""
-        harness = self.harness_of(call)
+    def role_of(self, call: Features, named: str = "") -> Verdict:
+        """First answer in the order of the module's docstring; `named` is the harness that the call's environment names."""
+        harness = self.harness_of(call, named)
         if (said := call.headers.get(ROLE_HEADER)) is not None:
             return Verdict(said if said in ROLES else "unknown", "header", harness)
         for rule in self._rules:
@@ -90,10 +91,10 @@ class Classifier:
         default = self._config.role_default
         return Verdict(default, "" if default == "unknown" else "default", harness)
 
-    def harness_of(self, call: Features) -> str:
+    def harness_of(self, call: Features, named: str = "") -> str:
         """Empty when it is none that is known."""
-        named = call.headers.get(HARNESS_HEADER, self._config.harness)
-        return named or next((one.rule.name for one in self._signatures if one.fits(call)), "")
+        said = call.headers.get(HARNESS_HEADER) or named or self._config.harness
+        return said or next((one.rule.name for one in self._signatures if one.fits(call)), "")
 
 
 class _Compiled:

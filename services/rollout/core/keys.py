@@ -30,6 +30,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     output_tokens_max: int
     traceparent: str = ""
     task_type: str = ""
+    environment: str = ""
 
 
 def sign(claims: Claims, secret: bytes) -> str:

@@ -63,7 +63,7 @@ async def run(context: Context) -> None:
     environments.listener = leasing
     commands = Commands(restored.orders, leasing, calls, bus, clock, restored.sequence)
     roles = Roles(pool, bus, clock)
-    call_roles = CallRoles(config.rollout, bus, clock)
+    call_roles = CallRoles(config, bus, clock)
     http = HttpGateway(calls, call_roles, secret, config.rollout.request_bytes_max, config.rollout.context_max)
     rpc = context.rpc_server("rollout")
     rpc.add(

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from gyre.bus import Bus
 from gyre.clock import Clock
-from gyre.config import RolloutConfig
+from gyre.config import Config
 from gyre.errors import GyreError
 from gyre.records import AlarmRaised
 from services.rollout.core.classify import Classifier, Features, Verdict, features
@@ -25,9 +25,10 @@ WARNINGS_MAX = 50
 class CallRoles:
     """Verdicts, one warning for each kind of call that no rule knows, and an alarm where such calls are many."""
 
-    def __init__(self, config: RolloutConfig, bus: Bus, clock: Clock) -> None:
+    def __init__(self, config: Config, bus: Bus, clock: Clock) -> None:
         rules = files("services.rollout.core").joinpath("role_rules.toml").read_text()
-        self._classifier = Classifier(config, rules)
+        self._classifier = Classifier(config.rollout, rules)
+        self._harnesses = {environment.name: environment.harness for environment in config.environments}
         self._bus, self._clock = bus, clock
         self._share = UnknownShare()
         self._warned: set[tuple[str, ...]] = set()
@@ -35,7 +36,7 @@ class CallRoles:
 
     def of(self, claims: Claims, request: ChatRequest, endpoint: str, headers: Mapping[str, str]) -> Verdict:
         call = features(request, endpoint, headers)
-        verdict = self._classifier.role_of(call)
+        verdict = self._classifier.role_of(call, self._harnesses.get(claims.environment, ""))
         is_unknown = verdict.role == "unknown"
         if is_unknown:
             self._warn(call, verdict)

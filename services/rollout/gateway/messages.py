@@ -24,7 +24,7 @@ def assignment(lease: Lease, traceparent: str, secret: bytes) -> pb.AttachRespon
         execution_id=lease.execution_id, attempt=lease.attempt, group_id=lease.task.group_id, purpose=task.purpose,
         seed=lease.task.seed, temperature=task.temperature, top_p=task.top_p, turns_max=limits.turns_max,
         context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max, traceparent=traceparent,
-        task_type=task.task_type,
+        task_type=task.task_type, environment=task.environment,
     )  # fmt: skip
     return pb.AttachResponse(
         request_id=f"assign-{sample_of(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from gyre.clock import ManualClock
-from gyre.config import RolloutConfig
+from gyre.config import Config, EnvironmentConfig
 from services.rollout.core.unknown import ALARM_EVERY_S, SHARE_MAX, WINDOW_CALLS, UnknownShare
 from services.rollout.gateway.callroles import CallRoles
 
@@ -17,7 +17,7 @@ PLAIN = {"User-Agent": "OpenAI/Python 2.20.0"}
 
 def test_one_warning_for_each_kind_of_unknown_call_names_the_fix(caplog):
     """The harness by name where it is known, else its user agent; never one line for each call."""
-    roles = CallRoles(RolloutConfig(), BusDouble(), ManualClock(0.0))
+    roles = CallRoles(Config(), BusDouble(), ManualClock(0.0))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert roles.of(claims(), ASKED, "chat", PLAIN).role == "unknown"
@@ -29,10 +29,24 @@ def test_one_warning_for_each_kind_of_unknown_call_names_the_fix(caplog):
     assert "x-gyre-role" in first and "rollout.role_rules" in first
 
 
+def test_an_environment_names_the_harness_of_its_executions():
+    """Two environments, two harnesses: a call that shows none is judged by the rules of the one its key is for."""
+    environments = [EnvironmentConfig(name="a", harness="qwen-code"), EnvironmentConfig(name="b")]
+    roles = CallRoles(Config(environments=environments), BusDouble(), ManualClock(0.0))
+    qwen = request(
+        [
+            {"role": "system", "content": "You are Qwen Code, an interactive CLI agent"},
+            {"role": "user", "content": "go"},
+        ]
+    )
+    assert roles.of(claims(environment="a"), qwen, "chat", PLAIN).rule == "qwen-code/main"
+    assert roles.of(claims(environment="b"), qwen, "chat", PLAIN).role == "unknown"
+
+
 async def test_many_unknown_calls_of_one_type_raise_an_alarm_on_record():
     """A window of calls, all of them unknown: one alarm that names the type of execution and the share."""
     bus = BusDouble()
-    roles = CallRoles(RolloutConfig(), bus, ManualClock(100.0))
+    roles = CallRoles(Config(), bus, ManualClock(100.0))
     for _ in range(2 * WINDOW_CALLS):
         roles.of(claims(task_type="repair"), ASKED, "chat", PLAIN)
         roles.of(claims(task_type="other"), ASKED, "chat", {**PLAIN, "x-gyre-role": "main"})

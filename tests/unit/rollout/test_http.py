@@ -8,7 +8,7 @@ import pytest
 
 from gyre.bus.server import free_port
 from gyre.clock import ManualClock
-from gyre.config import RolloutConfig
+from gyre.config import Config
 from services.rollout.core.keys import sign
 from services.rollout.gateway import calls as calls_module
 from services.rollout.gateway import http as http_module
@@ -24,7 +24,7 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 @pytest.fixture
 async def served(made):  # noqa: F811
     calls, pool, bus, _ = made
-    roles = CallRoles(RolloutConfig(), bus, ManualClock(100.0))
+    roles = CallRoles(Config(), bus, ManualClock(100.0))
     gateway, address = HttpGateway(calls, roles, SECRET, 10_000, 200), f"127.0.0.1:{free_port()}"
     await gateway.start(address)
     headers = {"authorization": f"Bearer {sign(claims(), SECRET)}"}

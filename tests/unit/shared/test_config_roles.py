@@ -45,6 +45,19 @@ def test_a_harness_of_the_users_own_is_named_by_the_configuration():
     assert config({**RULE, "harness": "mine"}, harness="mine").rollout.role_rules[0].harness == "mine"
 
 
+def test_a_harness_may_be_named_by_an_environment():
+    environments = [{"name": "environment", "harness": "mine"}]
+    made = parse(
+        {
+            "model": {"path": "m"},
+            "environments": environments,
+            "rollout": {"role_rules": [{**RULE, "harness": "mine"}]},
+        },
+        "x",
+    )
+    assert made.environments[0].harness == made.rollout.role_rules[0].harness
+
+
 def test_rules_survive_the_stored_configuration(tmp_path):
     """What services read at start is what the user wrote: order, headers, every field."""
     rules = [
