@@ -37,6 +37,12 @@ class TrajprocConfig(Section):
     length (OPO); reward: no baseline; zero: none at all (a control that must not learn)."""
     baseline_masked: bool = True
     """Whether executions that are kept from the gradient (nothing to train; truncated where `truncated_share_max` is 0) are in the baseline."""
+    baseline_fallback: Literal["none", "running"] = "none"
+    """Baseline where a group cannot give one, as all its rewards are equal or one stands alone (D9). none: no gradient. running: the mean reward
+    of its task type's executions up to now, in units of reward, so it belongs beside `advantage` group or leave_one_out. A group that
+    succeeds throughout is then reinforced as well, and one that fails throughout is not lost."""
+    baseline_memory: Positive = 256
+    """Executions that the running mean remembers. Few: it is as noisy as a group; many: it lags behind a policy that learns."""
     credit: Literal["execution", "turn", "segment", "fusion"] = "execution"
     """What a call is credited with (D3). execution: its execution's advantage; turn, segment: generalised advantage estimate of its turn or of
     its segment, which ends where a milestone was first verified; fusion: κ·execution + (1 − κ)·segment."""

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from gyre.config import TrajprocConfig
 from gyre.records import CallRecorded
-from services.trajproc.core.credit import Course, Critic, assign
+from services.trajproc.core.credit import Course, Credit, Critic, assign
+from services.trajproc.core.running import RunningRewards
 from services.trajproc.core.state import Group, Member, Verdict
 
 
-def give_credit(group: Group, config: TrajprocConfig, critic: Critic) -> None:
-    """Set `credit` and `has_gradient` of every verdict with a reward; the critic learns from them.
+def give_credit(group: Group, config: TrajprocConfig, critic: Critic, running: RunningRewards) -> None:
+    """Set `credit` and `has_gradient` of every verdict with a reward; the critic and the running rewards learn from them.
 
     The baseline is over every execution with a reward, also one without target tokens, unless the configuration leaves those out that policy
     keeps from the gradient. What a batch's lines drop later does not change it.
@@ -18,13 +19,27 @@ def give_credit(group: Group, config: TrajprocConfig, critic: Critic) -> None:
     counted = [verdict for verdict in rewarded if config.baseline_masked or not is_masked(verdict, config)]
     members = [group.members[verdict.ended.execution_id] for verdict in counted]
     courses = [_course(*pair, group, config) for pair in zip(members, counted, strict=True)]
-    credits = assign(courses, group.task_type, config, critic)
+    credits = _with_fallback(
+        assign(courses, group.task_type, config, critic), courses, group.task_type, config, running
+    )
+    running.learn(group.task_type, [course.reward for course in courses])
     for verdict, member, credit in zip(counted, members, credits, strict=True):
         verdict.credit = credit
         calls = member.calls.values()
         verdict.has_gradient = bool(
             credit.of([call.call_index for call in calls if is_target(call, config.class_order)]).any()
         )
+
+
+def _with_fallback(
+    credits: list[Credit], courses: list[Course], task_type: str, config: TrajprocConfig, running: RunningRewards
+) -> list[Credit]:
+    """Where the group gives no gradient by itself, its executions' rewards against the running mean of their task type, if that is wanted (D9)."""
+    mean = running.mean(task_type) if config.baseline_fallback == "running" else None
+    if mean is None or config.advantage == "zero" or any(any(credit.advantages) for credit in credits):
+        return credits
+    found = [course.reward - mean for course in courses]
+    return [Credit(advantage, (0,), (advantage,)) for advantage in found]
 
 
 def is_masked(verdict: Verdict, config: TrajprocConfig) -> bool:

@@ -10,6 +10,7 @@ from services.trajproc.core import batch as batches
 from services.trajproc.core.credit import make_critic
 from services.trajproc.core.crediting import give_credit
 from services.trajproc.core.elite import EliteStore
+from services.trajproc.core.running import RunningRewards
 from services.trajproc.core.scoring import GamingWatch, Question, open_questions
 from services.trajproc.core.spans import GroupNames
 from services.trajproc.core.state import Batch, Group, Verdict
@@ -60,6 +61,7 @@ class Pool:
         self.gaming = GamingWatch(config.gaming_window)
         self.critic = make_critic(config.critic, config.critic_memory)
         """Learns from groups in the order in which they are judged, which is that of the facts that completed them."""
+        self.running = RunningRewards(config.baseline_memory)
         self.groups: dict[str, Group] = {}
         self.done = GroupNames()
         """Groups of which nothing more is wanted: trained, dropped, or never to be trained. Costs as much as what is in flight."""
@@ -127,7 +129,7 @@ class Pool:
             if group.set_aside:
                 self.want("set_aside", group.group_id, group)
             group.verdicts = batches.judge(group, self.config, self.evaluators)
-            give_credit(group, self.config, self.critic)
+            give_credit(group, self.config, self.critic, self.running)
             self.want("tell", group.group_id, group)
 
     def _ask(self, group: Group) -> list[Question]:
