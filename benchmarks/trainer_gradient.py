@@ -38,9 +38,9 @@ def make_row(rng: np.random.Generator, index: int) -> Row:
     return Row(
         sample_id=f"x{index}", part=0, tokens=pack(rng.integers(0, VOCABULARY, length), "int32"),
         run_lengths=pack([length], "int32"), run_parents=pack([-1], "int32"),
-        sequences=pack(np.where(targets, np.arange(length) // 64, -1), "int32"), logprobs=pack(targets * -6.9, "float32"),
-        versions=pack(targets - 1, "int32"), advantages=pack(targets * 1.0, "float32"),
-        temperatures=pack(np.ones(length), "float32"),
+        sequences=pack(np.where(targets, np.arange(length) // 64, -1), "int32"), logprobs=pack(np.full(targets.sum(), -6.9), "float32"),
+        versions=pack(np.zeros(targets.sum()), "int32"), advantages=pack(np.ones(targets.sum()), "float32"),
+        temperatures=pack(np.ones(targets.sum()), "float32"),
     )  # fmt: skip
 
 

@@ -20,9 +20,10 @@ def array(data: bytes, dtype: str) -> npt.NDArray:
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A packed training row: part of one sample's chosen subtree, every token once, depth-first (B8).
 
-    Arrays of T are aligned to the token they speak of. A run continues the end of another (its parent), which stands before it; what hangs from
-    a run follows it at once. So a token's context is its run up to it, before that its parent's run, and so on up; its position is the length
-    of that. A token that another row trains may stand here as context (sequence −1). The first token of a tree is never a target.
+    Arrays of T are aligned to the token they speak of, arrays of K to the targets among them, in their order. A run continues the end of another
+    (its parent), which stands before it; what hangs from a run follows it at once. So a token's context is its run up to it, before that its
+    parent's run, and so on up; its position is the length of that. A token that another row trains may stand here as context (sequence −1). The
+    first token of a tree is never a target.
     """
 
     sample_id: str
@@ -38,13 +39,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """int32[T], which call's target the token is in this row (index within the sample); −1: not a target. A call's targets stand in one row, all of
     them."""
     logprobs: bytes
-    """float32[T], behaviour log-probability; 0 where not sampled by the policy."""
+    """float32[K], behaviour log-probability of each target."""
     versions: bytes
-    """int32[T], policy version that sampled the token; −1 where not sampled."""
+    """int32[K], policy version that sampled it."""
     advantages: bytes
-    """float32[T]; 0 where not a target."""
+    """float32[K]"""
     temperatures: bytes
-    """float32[T], temperature a target was drawn at: the trainer's log-probability is taken at the same; 1 where not a target."""
+    """float32[K], temperature it was drawn at: the trainer's log-probability is taken at the same."""
     traceparent: str = ""
 
     @property

@@ -32,12 +32,13 @@ class SampleSeen:
 def check_row(row: Row, vocabulary: int) -> None:
     """Raises InvalidInput for a row whose arrays contradict each other or the model."""
     name, length = f"{row.sample_id} part {row.part}", row.length
-    sizes = {
-        at: len(getattr(row, at)) // 4 for at in ("sequences", "logprobs", "versions", "advantages", "temperatures")
-    }
-    if any(size != length for size in sizes.values()) or len(row.run_parents) != len(row.run_lengths) or not length:
-        raise InvalidInput(f"{name}: {length} tokens, other lengths {sizes}, {row.runs} runs")
-    tokens, targets = array(row.tokens, "int32"), row.targets
+    targets = int(row.targets.sum())
+    sizes = {at: len(getattr(row, at)) // 4 for at in ("logprobs", "versions", "advantages", "temperatures")}
+    if len(row.sequences) != len(row.tokens) or len(row.run_parents) != len(row.run_lengths) or not length:
+        raise InvalidInput(f"{name}: {length} tokens, {len(row.sequences) // 4} sequences, {row.runs} runs")
+    if any(size != targets for size in sizes.values()):
+        raise InvalidInput(f"{name}: {targets} targets, other lengths {sizes}")
+    tokens = array(row.tokens, "int32")
     if tokens.min() < 0 or tokens.max() >= vocabulary:
         raise InvalidInput(f"{name}: token ids outside 0 … {vocabulary - 1}")
     try:
@@ -46,7 +47,7 @@ def check_row(row: Row, vocabulary: int) -> None:
         raise InvalidInput(f"{name}: {error}") from error
     if (forest.before_N < 0).any():
         raise InvalidInput(f"{name}: the first token of a tree is a target, and nothing predicts it")
-    if not (array(row.temperatures, "float32")[targets] > 0).all():
+    if not (array(row.temperatures, "float32") > 0).all():
         raise InvalidInput(f"{name}: a target was drawn at a temperature of 0 or below")
     numbers = [array(getattr(row, at), "float32") for at in ("logprobs", "advantages", "temperatures")]
     if not all(np.isfinite(values).all() for values in numbers):
@@ -107,7 +108,7 @@ def _targets(rows: Sequence[Row], step: int, device: torch.device) -> tuple[Targ
     first_S, sequences_N = np.unique(keys_N, return_index=True, return_inverse=True)[1:]
 
     def of_targets(name: str, dtype: str) -> torch.Tensor:
-        return torch.from_numpy(joined(rows, name, dtype)[targets_N]).to(device)
+        return torch.from_numpy(joined(rows, name, dtype)).to(device)
 
     targets = Targets(
         behaviour_N=of_targets("logprobs", "float32"),

@@ -110,7 +110,7 @@ def forest_of(rows: Sequence[Row]) -> Forest:
     targets_N = np.flatnonzero(joined(rows, "sequences", "int32") >= 0)
     return make_forest(
         joined(rows, "tokens", "int32"), joined(rows, "run_lengths", "int32"), np.concatenate(parents), targets_N,
-        joined(rows, "temperatures", "float32")[targets_N],
+        joined(rows, "temperatures", "float32"),
     )  # fmt: skip
 
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from gyre.records import Row
 
 ROW_BYTES_PER_TOKEN = 24
-"""int32 tokens, sequences and versions, float32 log-probabilities, advantages and temperatures."""
-ROW_BYTES_PER_RUN = 8
+"""At most: int32 token and sequence, and for a target float32 log-probability, advantage, temperature and its int32 version."""
 ROW_BYTES_EXTRA = 512
 """Names, trace context and framing of a row, rounded up."""
+ROW_ARRAYS = ("tokens", "run_lengths", "run_parents", "sequences", "logprobs", "versions", "advantages", "temperatures")
 
 
 def row_bytes(row: Row) -> int:
     """Upper bound of the row's size on the bus."""
-    return row.length * ROW_BYTES_PER_TOKEN + row.runs * ROW_BYTES_PER_RUN + ROW_BYTES_EXTRA
+    return sum(len(getattr(row, name)) for name in ROW_ARRAYS) + ROW_BYTES_EXTRA
 
 
 def pack_samples(samples: Sequence[Sequence[Row]], tokens_max: int, bytes_max: int) -> list[list[Row]]:

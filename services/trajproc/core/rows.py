@@ -5,7 +5,7 @@
 A subtree over the budget is cut by calls: in depth-first order, each row takes calls for as long as the union of their contexts fits. A call's
 targets are never divided, and all their ancestors are in the row, so gradients through the cut are exact; only the prefix is computed again.
 
-N nodes, C calls of the tree; T tokens of a row.
+N nodes, C calls of the tree; T tokens of a row, K targets.
 """
 
 from collections.abc import Iterator, Sequence
@@ -82,25 +82,21 @@ def _above(tree: Tree, node: int, known: set[int]) -> list[int]:
 def _row(
     tree: Tree, nodes: npt.NDArray, targets: npt.NDArray, advantages_C: npt.NDArray, sample_id: str, part: int, traceparent: str
 ) -> Row:  # fmt: skip
-    lengths, is_target = tree.lengths[nodes], np.isin(nodes, targets)
-    owners = np.where(is_target, tree.owners[nodes], NOT_SAMPLED)
+    owners, lengths = tree.owners[targets], tree.lengths[targets]
     temperatures_C = np.array([call.sampling.temperature for call in tree.calls])
     run_lengths, run_parents = _runs(tree, nodes)
-
-    def along(values: npt.NDArray, dtype: str) -> bytes:
-        return pack(np.repeat(values, lengths), dtype)
-
+    sequences = np.where(np.isin(nodes, targets), tree.owners[nodes], NOT_SAMPLED).astype(np.int32)
     return Row(
         sample_id=sample_id,
         part=part,
-        tokens=pack(np.concatenate([tree.tokens(node) for node in nodes]), "int32"),
+        tokens=b"".join(tree.tokens(node).data for node in nodes),
         run_lengths=pack(run_lengths, "int32"),
         run_parents=pack(run_parents, "int32"),
-        sequences=along(owners, "int32"),
-        logprobs=pack(np.concatenate([tree.logprobs(node) for node in nodes]), "float32"),
-        versions=pack(np.concatenate([tree.versions(node) for node in nodes]), "int32"),
-        advantages=along(np.where(is_target, advantages_C[owners], 0.0), "float32"),
-        temperatures=along(np.where(is_target, temperatures_C[owners], 1.0), "float32"),
+        sequences=pack(np.repeat(sequences, tree.lengths[nodes]), "int32"),
+        logprobs=b"".join(tree.logprobs(node).data for node in targets),
+        versions=b"".join(tree.versions(node).data for node in targets),
+        advantages=pack(np.repeat(advantages_C[owners].astype(np.float32), lengths), "float32"),
+        temperatures=pack(np.repeat(temperatures_C[owners].astype(np.float32), lengths), "float32"),
         traceparent=traceparent,
     )
 

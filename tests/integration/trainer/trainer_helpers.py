@@ -53,10 +53,10 @@ def make_row(sample: str, seed: int, length: int = 24, part: int = 0) -> Row:
         sample_id=sample, part=part, tokens=pack(rng.integers(0, VOCAB, length), "int32"),
         run_lengths=pack([length], "int32"), run_parents=pack([-1], "int32"),
         sequences=pack(np.where(targets, 100 * part + np.arange(length) // 8, -1), "int32"),
-        logprobs=pack(np.where(targets, -np.log(VOCAB) + 0.1 * rng.standard_normal(length), 0), "float32"),
-        versions=pack(np.where(targets, 0, -1), "int32"),
-        advantages=pack(np.where(targets, rng.standard_normal(), 0), "float32"),
-        temperatures=pack(np.ones(length), "float32"),
+        logprobs=pack((-np.log(VOCAB) + 0.1 * rng.standard_normal(length))[targets], "float32"),
+        versions=pack(np.zeros(targets.sum()), "int32"),
+        advantages=pack(np.full(targets.sum(), rng.standard_normal()), "float32"),
+        temperatures=pack(np.ones(targets.sum()), "float32"),
     )  # fmt: skip
 
 

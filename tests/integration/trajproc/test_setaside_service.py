@@ -53,11 +53,7 @@ async def test_broken_records_are_set_aside_and_the_rest_of_their_execution_is_t
         keys = [natural_key(fact) for fact in others.facts]
         assert len(keys) == len(set(keys)), "nothing is said twice"
         assert others.closed()[0].turns == 6, "what is set aside was played all the same"
-        sampled = {
-            row.sample_id: int((array(row.versions, "int32") >= 0).sum())
-            for micro in others.micros
-            for row in micro.rows
-        }
+        sampled = {row.sample_id: len(array(row.versions, "int32")) for micro in others.micros for row in micro.rows}
         assert sampled == {f"{NAMES[0]}-a1": 2, f"{NAMES[1]}-a1": 2}
         shown = asked(run)["set_aside"]
         for _ in range(100):

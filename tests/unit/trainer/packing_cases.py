@@ -85,10 +85,10 @@ def random_tree(rng: np.random.Generator, runs: int, length_max: int, sample: st
         sample_id=sample, part=part, tokens=pack(rng.integers(0, VOCABULARY, tokens), "int32"),
         run_lengths=pack(lengths, "int32"), run_parents=pack(parents, "int32"),
         sequences=pack(np.where(targets, calls_T, -1), "int32"),
-        logprobs=pack(np.where(targets, rng.normal(-4, 0.7, tokens), 0), "float32"),
-        versions=pack(np.where(targets, rng.integers(0, 3, tokens), -1), "int32"),
-        advantages=pack(np.where(targets, advantages[calls_T % 1000], 0), "float32"),
-        temperatures=pack(np.where(targets, rng.choice([0.7, 1.0], tokens), 1), "float32"),
+        logprobs=pack(rng.normal(-4, 0.7, tokens)[targets], "float32"),
+        versions=pack(rng.integers(0, 3, tokens)[targets], "int32"),
+        advantages=pack(advantages[calls_T % 1000][targets], "float32"),
+        temperatures=pack(rng.choice([0.7, 1.0], tokens)[targets], "float32"),
     )  # fmt: skip
 
 
@@ -104,8 +104,7 @@ def near(policy: Policy, rows: list[Row], seed: int, spread: float = 0.1) -> lis
     for row in rows:
         with torch.no_grad():
             logp_N = policy.target_logprobs(forest_of([row])).numpy()
-        logprobs = np.zeros(row.length)
-        logprobs[row.targets] = logp_N + spread * rng.standard_normal(len(logp_N))
+        logprobs = logp_N + spread * rng.standard_normal(len(logp_N))
         found.append(msgspec.structs.replace(row, logprobs=pack(logprobs, "float32")))
     return found
 
@@ -131,10 +130,10 @@ def plain_logprobs(model: torch.nn.Module, rows: list[Row]) -> torch.Tensor:
         for length, parent in zip(lengths, parents, strict=True):
             contexts.append(([] if parent < 0 else contexts[parent]) + list(range(at, at + length)))
             at += length
-        for index in np.flatnonzero(row.targets):
+        for index, temperature in zip(np.flatnonzero(row.targets), temperatures, strict=True):
             run = int(np.searchsorted(np.cumsum(lengths), index, side="right"))
             whole = contexts[run][: contexts[run].index(index) + 1]
             ids = torch.from_numpy(tokens[whole].astype(np.int64))[None]
-            logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0, -1].float() / float(temperatures[index])
+            logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0, -1].float() / float(temperature)
             found.append(logits.log_softmax(-1)[ids[0, -1]])
     return torch.stack(found)

@@ -49,7 +49,7 @@ def test_log_probabilities_are_those_of_one_plain_forward(policy, model_director
     """B1, C8. Packing, selection of targets and temperature change nothing but where they should."""
     plain = AutoModelForCausalLM.from_pretrained(model_directory, attn_implementation="eager")
     rows = [make_row("a", 1, 20), make_row("b", 2, 11)]
-    rows[1] = msgspec.structs.replace(rows[1], temperatures=pack(np.full(11, 0.7), "float32"))
+    rows[1] = msgspec.structs.replace(rows[1], temperatures=pack(np.full(rows[1].targets.sum(), 0.7), "float32"))
     expected = []
     for row, temperature in zip(rows, (1.0, 0.7), strict=True):
         ids = torch.tensor(array(row.tokens, "int32").copy()).long()
@@ -88,7 +88,7 @@ def test_the_gradient_does_not_depend_on_how_samples_are_spread(policy, objectiv
 
 
 def with_advantage(row: Row, advantage: float) -> Row:
-    return msgspec.structs.replace(row, advantages=pack(row.targets * advantage, "float32"))
+    return msgspec.structs.replace(row, advantages=pack(np.full(row.targets.sum(), advantage), "float32"))
 
 
 def test_without_advantage_nothing_moves_and_with_it_something_does(model_directory):
@@ -110,8 +110,8 @@ def test_a_rewarded_token_becomes_likelier(model_directory, objective):
         return Row(
             sample_id=f"x{token}", part=0, tokens=pack([1, 2, 3, token], "int32"), run_lengths=pack([4], "int32"),
             run_parents=pack([-1], "int32"), sequences=pack([-1, -1, -1, 0], "int32"),
-            logprobs=pack([0, 0, 0, logprob], "float32"), versions=pack([-1, -1, -1, 0], "int32"),
-            advantages=pack([0, 0, 0, advantage], "float32"), temperatures=pack(np.ones(4), "float32"),
+            logprobs=pack([logprob], "float32"), versions=pack([0], "int32"),
+            advantages=pack([advantage], "float32"), temperatures=pack([1.0], "float32"),
         )  # fmt: skip
 
     def logprob(token: int) -> float:
@@ -147,14 +147,16 @@ def test_a_gradient_that_is_not_finite_is_never_applied(model_directory):
 def test_rows_that_contradict_themselves_are_refused():
     """B1, B6, B8."""
     row = make_row("a", 1, 10)
+    targets = int(row.targets.sum())
     check_row(row, VOCAB)
     check_row(msgspec.structs.replace(row, **runs([4, 3, 2, 1], [-1, 0, 1, 0])), VOCAB)
     wrong = {
-        "a first token is a target": {"sequences": pack(np.zeros(10), "int32")},
+        "a first token is a target": {"sequences": pack(np.where(np.arange(10) < targets, 0, -1), "int32")},
         "unknown token": {"tokens": pack(np.full(10, VOCAB), "int32")},
-        "log-probability": {"logprobs": pack(np.full(10, np.nan), "float32")},
-        "length": {"advantages": pack(np.zeros(9), "float32")},
-        "temperature": {"temperatures": pack(np.zeros(10), "float32")},
+        "log-probability": {"logprobs": pack(np.full(targets, np.nan), "float32")},
+        "length": {"advantages": pack(np.zeros(targets + 1), "float32")},
+        "sequences": {"sequences": pack(np.zeros(9), "int32")},
+        "temperature": {"temperatures": pack(np.zeros(targets), "float32")},
         "runs are shorter than the row": runs([4, 3, 2], [-1, 0, 1]),
         "an empty run": runs([4, 0, 6], [-1, 0, 1]),
         "a run before its parent": runs([4, 6], [1, -1]),

@@ -130,9 +130,9 @@ def near_records(policies) -> list[list[CallRecorded]]:
     joined = [as_one_execution(executions[:2]), as_one_execution(executions[4:6]), executions[6]]
     for number, calls in enumerate(joined):
         (row,) = near(policies[0], rows_of(calls, "g000000-e0-a1"), number)
-        logprobs, calls_T = array(row.logprobs, "float32"), array(row.sequences, "int32")
+        logprobs, calls_K = array(row.logprobs, "float32"), array(row.sequences, "int32")[row.targets]
         # a token that two calls share is the first's; the second's own value is never read
-        by_call = {index: logprobs[calls_T == index] for index in range(len(calls))}
+        by_call = {index: logprobs[calls_K == index] for index in range(len(calls))}
         found.append([
             msgspec.structs.replace(call, logprobs=pack(by_call[index], "float32"))
             if len(by_call[index]) * 4 == len(call.logprobs) else call
