@@ -9,6 +9,7 @@ as it was. Run `python -m examples.repair.environment` to attach this environmen
 
 import argparse
 import hashlib
+import json
 import platform
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from typing import Any
 from examples.repair import workspace
 from examples.repair.packages import TEST_FILE, digest_of, make_package, split_of
 from examples.repair.sandbox import Report, Sandbox, SandboxError
-from gyre.env import Environment, Evidence, Score, StepResult, Task, ToolCall
+from gyre.env import Environment, Evidence, Rollback, Score, StepResult, Task, ToolCall
 
 NAME = "repair"
 SYSTEM = "Repair the package."
@@ -55,11 +56,21 @@ class RepairEnvironment(Environment):
         """The first messages. Raises SandboxError if tests cannot be run at all: a world that never came up."""
         self._workspace = workspace.Workspace(self._package.files, self._sandbox)
         self._at_start = self._workspace.test()
+        self.workspace = self._workspace.tree
         return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": REQUEST}]
 
     def step(self, call: ToolCall) -> StepResult:
-        reply = self._workspace.call(call.name, call.arguments)
+        try:
+            reply = self._workspace.call(call.name, call.arguments)
+        except SandboxError as error:  # nothing that the agent did: go back, and on with another fork server
+            raise Rollback(str(error)) from error
         return StepResult(content=reply.text, done=call.name == "submit" and not reply.refused, error=reply.refused)
+
+    def snapshot(self) -> bytes:
+        return json.dumps(sorted(self._workspace.opened)).encode()
+
+    def restore(self, state: bytes) -> None:
+        self._workspace.opened = set(json.loads(state))
 
     def compact(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         results = [message for message in messages if message["role"] == "tool"]

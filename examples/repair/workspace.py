@@ -78,13 +78,13 @@ class Workspace:
         self.opened: set[str] = set()
         """Files that were read successfully."""
         self._sandbox = sandbox
-        self._tree = tempfile.mkdtemp(prefix="repair-")
+        self.tree = tempfile.mkdtemp(prefix="repair-")
         for path, text in files.items():
-            with open(os.path.join(self._tree, path), "w") as file:
+            with open(os.path.join(self.tree, path), "w") as file:
                 file.write(text)
 
     def close(self) -> None:
-        shutil.rmtree(self._tree, ignore_errors=True)
+        shutil.rmtree(self.tree, ignore_errors=True)
 
     def call(self, name: str, arguments: dict[str, Any]) -> Reply:
         """Carry out a tool call; `submit` does nothing here."""
@@ -122,7 +122,7 @@ class Workspace:
         text = text[:at] + new + text[at + len(old) :]
         if len(text.encode()) > FILE_MAX_BYTES:
             raise Refusal("the file would be too large")
-        with open(os.path.join(self._tree, path), "w") as file:
+        with open(os.path.join(self.tree, path), "w") as file:
             file.write(text)
         line_start = text.rfind("\n", 0, at) + 1
         return text[line_start : text.find("\n", at)].strip()[:LINE_SHOWN_MAX_CHARS]
@@ -134,13 +134,13 @@ class Workspace:
         return "submitted"
 
     def _paths(self) -> list[str]:
-        return sorted(entry.name for entry in os.scandir(self._tree) if entry.is_file(follow_symlinks=False))
+        return sorted(entry.name for entry in os.scandir(self.tree) if entry.is_file(follow_symlinks=False))
 
     def _read(self, path: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9_]+(\.[a-z]+)?", path):
             raise Refusal("paths are plain file names")
         try:
-            fd = os.open(os.path.join(self._tree, path), os.O_RDONLY | os.O_NOFOLLOW)
+            fd = os.open(os.path.join(self.tree, path), os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             raise Refusal(f"no file {path[:20]!r}") from None
         with os.fdopen(fd, "rb") as file:

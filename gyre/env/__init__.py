@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from gyre.env.environment import Environment, Evidence, Score, StepResult, Task, ToolCall
+from gyre.env.environment import Environment, Evidence, Rollback, Score, StepResult, Task, ToolCall
 
 if TYPE_CHECKING:
     from gyre.env.serving import serve, serve_async
 
-__all__ = ["Environment", "Evidence", "Score", "StepResult", "Task", "ToolCall", "serve", "serve_async"]
+__all__ = ["Environment", "Evidence", "Rollback", "Score", "StepResult", "Task", "ToolCall", "serve", "serve_async"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.api.rollout.v1 import environments_pb2_grpc as rpc
 from gyre.env.environment import Environment, Evidence, Task
 from gyre.env.episode import Ending, Episode, Limits
+from gyre.env.keeping import Shelf
 from gyre.env.limits import OBSERVATION_BYTES_MAX
 from gyre.env.model import ChatModel
 from gyre.env.wall import WallClock
@@ -56,6 +57,7 @@ class Attachment:
         self._key = key
         self._instance = uuid.uuid4().hex
         self._threads = Threads()
+        self._shelf = Shelf()
         self._welcome = pb.Welcome()
         self._episodes: dict[_Execution, asyncio.Task] = {}
         self._walls: dict[_Execution, WallClock] = {}
@@ -81,6 +83,7 @@ class Attachment:
                     await asyncio.sleep(wait_s)
             finally:
                 await self._stop_all()
+                self._shelf.close()
 
     async def _stream(self, stub: rpc.EnvironmentServiceStub) -> bool:
         """One connection until it breaks; whether it got as far as a Welcome."""
@@ -195,8 +198,9 @@ class Attachment:
         )  # fmt: skip
         model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
         return Episode(
-            self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution]
-        )
+            self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution],
+            self._shelf.keeper(f"{execution[0]}-a{execution[1]}", task.task_type),
+        )  # fmt: skip
 
     def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:
         """Keep it until it is accepted; a broken stream's successor sends it again."""
@@ -231,8 +235,9 @@ class Attachment:
 
 def _ended(ending: Ending) -> pb.Ended:
     message = pb.Ended(
-        ending=ending.ending, reason=ending.reason, detail=ending.detail, external_calls=ending.external_calls
-    )
+        ending=ending.ending, reason=ending.reason, detail=ending.detail, external_calls=ending.external_calls,
+        snapshots=ending.snapshots, rollback_turns=ending.rollback_turns,
+    )  # fmt: skip
     if (found := ending.evaluation) is not None:
         message.evaluation.CopyFrom(
             pb.Evaluation(

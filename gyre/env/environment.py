@@ -11,6 +11,7 @@ through the gateway, hands the model's tool calls to `step`, enforces the limits
 """
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -71,6 +72,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """This world goes on from a snapshot of an earlier attempt's, and is not a new one (C3)."""
 
 
+class Rollback(Exception):
+    """Raised by `step`: what is around the world broke (a lost session, a full disk), so go back to the last snapshot and on from there."""
+
+
 class Environment(ABC):
     """Implement this (methods may be plain or `async`; plain ones run in a worker thread)."""
 
@@ -78,6 +83,9 @@ class Environment(ABC):
     """How tasks name this environment."""
     milestones: dict[str, float] = {}
     """Milestone → weight; each pays once, the weights' sum is at most the configured share of the reward (D5)."""
+    workspace: Path | str | None = None
+    """The folder that holds the world's state, set by `reset` at the latest; optional. Gyre keeps snapshots of it (C4), taken between turns, spaced
+    by what a turn and a snapshot of this task type cost. The folder around it must be ours to write to, and not the agent's."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -113,6 +121,14 @@ class Environment(ABC):
         histories part, and the execution is a tree of contexts. `messages` may be changed in place.
         """
         return messages
+
+    def snapshot(self) -> bytes:
+        """What `restore` needs besides `workspace`, asked when a snapshot is taken; optional. At most STATE_BYTES_MAX (gyre.env.keeping)."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """`workspace` is as it was at a snapshot; put the rest back, too. `state` is what `snapshot` said then. Called on this instance after a step
+        raised `Rollback`, or on a new one after its `reset`."""
 
     def evidence(self) -> Evidence:
         """What this world was made of; called once after `reset`."""

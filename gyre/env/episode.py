@@ -9,6 +9,7 @@
 | turn limit, wall clock, full context | timed_out | turns, wall, context | what was left behind (B4) |
 | first messages that do not fit the context | failed | environment_invalid | no |
 | told that its batch's wait is over | timed_out | truncated | what was left behind (C5) |
+| a step that raises Rollback | goes back to the last snapshot; failed, environment_error where there is none, or it does not help | |
 | a step that never returns | timed_out | wall | yes, if `score` still answers; else failed, environment_hung |
 | the environment raises | failed | environment_error | no: an error is never a reward |
 | the environment answers rubbish | failed | environment_invalid | no |
@@ -22,7 +23,8 @@ from typing import Any
 
 import msgspec
 
-from gyre.env.environment import Environment, Evidence, Score, StepResult, Task, ToolCall
+from gyre.env.environment import Environment, Evidence, Rollback, Score, StepResult, Task, ToolCall
+from gyre.env.keeping import Keeper, Shelf, Turns
 from gyre.env.limits import (
     check_made_of,
     check_milestones,
@@ -80,6 +82,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     evaluation: Evaluated | None = None
     external_calls: int = 0
+    snapshots: int = 0
+    rollback_turns: int = 0
 
 
 class _Over(Exception):
@@ -96,10 +100,10 @@ class Episode:
     def __init__(
         self, factory: Callable[[Task], Environment], task: Task, limits: Limits, model: ChatModel,
         started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", threads: Threads | None = None,
-        wall: WallClock | None = None,
+        wall: WallClock | None = None, keeper: Keeper | None = None,
     ) -> None:  # fmt: skip
         """`started` is told what the world is made of as soon as it is up; `threads` are shared by the process's executions; whoever may
-        suspend this one keeps its `wall`."""
+        suspend this one keeps its `wall`; `keeper` keeps its snapshots."""
         self._factory = factory
         self._task = task
         self._limits = limits
@@ -112,7 +116,9 @@ class Episode:
         self._tools: list[dict[str, Any]] = []
         self._names: set[str] = set()
         self._external_calls = 0
+        self._turns = Turns()
         self._wall = wall or WallClock()
+        self._keeper = keeper or Shelf().keeper(task.task_id, task.task_type)
         self._grace_s = 0.0
 
     async def run(self) -> Ending:
@@ -123,6 +129,7 @@ class Episode:
             return await self._run()
         finally:
             await self._close()
+            await self._keeper.close()
 
     async def _run(self) -> Ending:
         try:
@@ -141,7 +148,7 @@ class Episode:
             over, evaluation = _Over("failed", "environment_error", traceback.format_exc(limit=-8)), None
         return Ending(
             ending=over.ending, reason=over.reason, detail=cut_detail(over.detail), evaluation=evaluation,
-            external_calls=self._external_calls,
+            external_calls=self._external_calls, snapshots=self._keeper.ordinal, rollback_turns=self._keeper.rollback_turns,
         )  # fmt: skip
 
     async def _start(self) -> list[dict[str, Any]]:
@@ -167,31 +174,39 @@ class Episode:
         except (TypeError, LookupError) as error:
             raise InvalidInput("tools() must return tools in OpenAI's function format") from error
         await self._started(evidence)
+        await self._keeper.begin(self._environment, list(messages), self._call)
         return list(messages)
 
     async def _converse(self, messages: list[dict[str, Any]]) -> _Over:
         """Turn by turn until something ends it."""
-        turns = 0
+        turn = 0
         try:
-            while turns < self._limits.turns_max:
-                messages = await self._compacted(messages) if turns else messages
+            while True:
+                messages = await self._compacted(messages) if turn else messages
+                asked = self._turns.of(messages)
+                if asked > self._limits.turns_max:
+                    return _Over("timed_out", "turns")
                 reply = await self._model.complete(messages, self._tools, self._wall)
                 calls = reply.get("tool_calls") or []
                 if not calls:
                     return _Over("completed", "stopped")
-                turns += 1
+                turn = asked
                 messages.append(reply)
-                over = await self._act_all(calls, messages)
-                await self._milestones.look(turns, self._call)
+                try:
+                    over = await self._act_all(calls, messages)
+                except Rollback as error:
+                    messages, turn = await self._go_back(error, turn)
+                    continue
+                await self._milestones.look(turn, self._call)
                 if over is not None:
                     return over
-            return _Over("timed_out", "turns")
+                await self._keeper.after(turn, messages, self._call)
         except _Over as over:
             return over
         except OutOfTurns:
             return _Over("timed_out", "turns")
         except ContextFull as error:
-            if turns == 0:  # nothing the agent did, so nothing to judge it by
+            if turn == 0:  # nothing the agent did, so nothing to judge it by
                 raise InvalidInput(f"reset()'s messages and tools() leave no room for an answer: {error}") from error
             return _Over("timed_out", "context", str(error))
         except OutOfTime:
@@ -200,6 +215,17 @@ class Episode:
             return _Over("timed_out", self._wall.reason, str(error))
         except Refused as error:  # the gateway's word, not the environment's fault, but nothing to train on either
             return _Over("failed", "environment_error", str(error))
+
+    async def _go_back(self, error: Rollback, turn: int) -> tuple[list[dict[str, Any]], int]:
+        """The messages of the last snapshot, and the turn after which it was taken."""
+        try:
+            messages, turn = await self._keeper.go_back(error, turn, self._call)
+        except Hung as hung:
+            raise _Over("timed_out", self._wall.reason, str(hung)) from hung
+        except Exception:
+            raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
+        self._milestones.go_back(turn)
+        return messages, turn
 
     async def _compacted(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Raises InvalidInput for what is no history."""
@@ -245,6 +271,8 @@ class Episode:
                 )
             except Hung as error:
                 raise _Over("timed_out", self._wall.reason, str(error)) from error
+            except Rollback:
+                raise
             except Exception:
                 raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
             if not isinstance(result, StepResult) or not isinstance(result.content, str):

@@ -20,6 +20,12 @@ class Milestones:
         self.turns: dict[str, int] = {}
         """Milestone → model calls after which it was first verified; 0: it held from the start."""
 
+    def go_back(self, turn: int) -> None:
+        """The world is as it was after `turn` model calls: what was verified later is looked for again (C4)."""
+        lost = {name for name, seen in self.turns.items() if seen > turn}
+        self.turns = {name: seen for name, seen in self.turns.items() if name not in lost}
+        self._left |= lost
+
     async def look(self, turn: int, call: Callable[..., Awaitable[Any]]) -> None:
         """After `turn` model calls; `call` runs the author's method. Raises Hung, and InvalidInput for what is no collection of declared names.
 

@@ -38,11 +38,14 @@ class Said:
     detail: str
     evaluation: Evaluation | None
     external_calls: int = 0
+    snapshots: int = 0
+    rollback_turns: int = 0
 
 
 def check_ending(
-    ending: str, reason: str, detail: str, external_calls: int, evaluation: Evaluation | None, has_started: bool
-) -> Said:
+    ending: str, reason: str, detail: str, external_calls: int, evaluation: Evaluation | None, has_started: bool,
+    snapshots: int = 0, rollback_turns: int = 0,
+) -> Said:  # fmt: skip
     """Raises InvalidInput. An environment that never came up leaves a placeholder, marked so (B4)."""
     if ending not in ENDINGS:
         raise InvalidInput(f"ending is {ending[:40]!r}; it must be one of {', '.join(ENDINGS)}")
@@ -50,11 +53,17 @@ def check_ending(
         raise InvalidInput(f"reason is {reason[:80]!r}; it must be one lower-case word such as submitted")
     if not 0 <= external_calls <= EXTERNAL_CALLS_MAX:
         raise InvalidInput(f"external_calls is {external_calls}")
+    if not 0 <= snapshots <= TURNS_MAX or not 0 <= rollback_turns <= TURNS_MAX:
+        raise InvalidInput(
+            f"{snapshots} snapshots, {rollback_turns} turns lost by rollbacks; both must be from 0 to {TURNS_MAX}"
+        )
+    if rollback_turns and not snapshots:
+        raise InvalidInput(f"{rollback_turns} turns lost by rollbacks, though no snapshot was taken to go back to")
     if not has_started and ending != "failed":
         raise InvalidInput(f"{ending}, though the environment never said Started")
     if evaluation is None and not has_started:
         evaluation = Evaluation(outcome=0.0, valid=False, placeholder=True)
-    return Said(ending, reason, detail[-DETAIL_CHARS_MAX:], evaluation, external_calls)
+    return Said(ending, reason, detail[-DETAIL_CHARS_MAX:], evaluation, external_calls, snapshots, rollback_turns)
 
 
 def check_evaluation(

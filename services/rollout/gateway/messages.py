@@ -78,7 +78,7 @@ def ended_fact(
         evaluation=said.evaluation, turns=totals.turns, tokens_sampled=totals.tokens_sampled, calls=totals.calls,
         external_calls=said.external_calls, occupancy_s=max(0.0, now_s - started_at_s) if started_at_s else 0.0,
         policy_version=lease.task.policy_version, leased_at_s=leased_at_s, started_at_s=started_at_s, at_s=now_s,
-        model_wait_s=totals.model_wait_s, traceparent=traceparent,
+        model_wait_s=totals.model_wait_s, traceparent=traceparent, snapshots=said.snapshots, rollback_turns=said.rollback_turns,
     )  # fmt: skip
 
 
@@ -93,7 +93,8 @@ def checked_ending(message: pb.Ended, has_started: bool) -> Said:
                 said.milestone_turns,
             )  # fmt: skip
         return check_ending(
-            message.ending, message.reason, message.detail, message.external_calls, evaluation, has_started
-        )
+            message.ending, message.reason, message.detail, message.external_calls, evaluation, has_started,
+            message.snapshots, message.rollback_turns,
+        )  # fmt: skip
     except InvalidInput as error:
         return Said("failed", "environment_invalid", str(error)[:2000], None)

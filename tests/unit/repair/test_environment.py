@@ -7,7 +7,7 @@ import pytest
 from examples.repair.environment import RepairEnvironment, tasks
 from examples.repair.packages import TEST_FILE, make_package
 from examples.repair.sandbox import SandboxError
-from gyre.env import ToolCall
+from gyre.env import Rollback, ToolCall
 
 
 def task_of(kind: str):
@@ -137,7 +137,7 @@ def test_what_cannot_be_done_is_refused_in_words(attempt, tool, arguments, messa
 
 def test_links_are_not_followed(attempt):
     environment, _ = attempt()
-    os.symlink("/etc/passwd", os.path.join(environment._workspace._tree, "link.py"))
+    os.symlink("/etc/passwd", os.path.join(environment._workspace.tree, "link.py"))
     assert call(environment, "read_file", path="link.py").error
     assert "link.py" not in call(environment, "list_files").content
 
@@ -158,7 +158,7 @@ def test_an_evaluation_that_cannot_be_carried_out_is_invalid_and_not_zero(attemp
     monkeypatch.setattr(environment._workspace, "_sandbox", type("Broken", (), {"run": staticmethod(broken)}))
     score = environment.score()
     assert not score.valid and score.evidence == {"error": "no fork server"}
-    with pytest.raises(SandboxError):  # to the agent's call it is the environment's failure, not the agent's mistake
+    with pytest.raises(Rollback):  # to the agent's call it is the environment's failure, not the agent's mistake
         call(environment, "run_tests")
 
 

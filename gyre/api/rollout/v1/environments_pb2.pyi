@@ -132,18 +132,22 @@ class Started(_message.Message):
     def __init__(self, image_digest: _Optional[str] = ..., tool_versions: _Optional[_Mapping[str, str]] = ..., dependency_snapshot: _Optional[str] = ..., is_replay: _Optional[bool] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("ending", "reason", "detail", "evaluation", "external_calls")
+    __slots__ = ("ending", "reason", "detail", "evaluation", "external_calls", "snapshots", "rollback_turns")
     ENDING_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     EXTERNAL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_TURNS_FIELD_NUMBER: _ClassVar[int]
     ending: str
     reason: str
     detail: str
     evaluation: Evaluation
     external_calls: int
-    def __init__(self, ending: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., external_calls: _Optional[int] = ...) -> None: ...
+    snapshots: int
+    rollback_turns: int
+    def __init__(self, ending: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., external_calls: _Optional[int] = ..., snapshots: _Optional[int] = ..., rollback_turns: _Optional[int] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("outcome", "valid", "milestones", "milestone_weights", "evidence_json", "tries", "milestone_turns")

@@ -1,0 +1,171 @@
+"""Going back to a snapshot (C4): the world, the messages and the books."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gyre.env import Rollback, Score, StepResult
+from gyre.env.keeping import ROLLBACKS_MAX, Turns
+from gyre.env.snapshots.spacing import Spacing
+from tests.unit.env.doubles import Counter, tool_reply
+from tests.unit.env.test_episode import drive
+
+
+@pytest.fixture(autouse=True)
+def every_second_turn(monkeypatch):
+    """Snapshots 1, 2, 3 after turns 0, 2, 4: steps of a millisecond would have none but the first."""
+    monkeypatch.setattr(Spacing, "is_due", lambda self, turns: turns >= 2)
+
+
+class Writer(Counter):
+    """Writes a line in a file of its workspace for each step, and counts in memory; `breaks` at these steps, which are counted over all worlds."""
+
+    breaks: tuple[int, ...] = ()
+    steps = 0
+    folder: Path
+
+    def reset(self):
+        self.workspace = self.folder / "work"
+        self.workspace.mkdir()
+        self.count = 0
+        return super().reset()
+
+    def step(self, call):
+        type(self).steps += 1
+        self.count += 1
+        with (self.workspace / "log").open("a") as file:
+            file.write(f"{self.count}\n")
+        if type(self).steps in self.breaks:
+            raise Rollback("the session is lost")
+        return StepResult(content=str(self.count), done=self.count == 5)
+
+    def snapshot(self):
+        return str(self.count).encode()
+
+    def restore(self, state):
+        self.count = int(state)
+
+    def verified(self):
+        return {"counted"} if self.count >= 3 else set()
+
+    def score(self):
+        lines = (self.workspace / "log").read_text().split()
+        return Score(outcome=float(lines == ["1", "2", "3", "4", "5"]), milestones={"counted": True})
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return type("OneWriter", (Writer,), {"folder": tmp_path})
+
+
+def recorded(body, n):
+    """The gateway's way: the reply to a conversation is the same each time it is asked."""
+    return tool_reply()
+
+
+async def test_a_rollback_brings_back_files_memory_and_messages_and_its_loss_is_counted(writer):
+    """The fourth step breaks: back to snapshot 2 of turn 2, two turns lost; the world ends as if nothing had happened. Two more snapshots
+    followed it: of turn 4."""
+    writer.breaks = (4,)
+    ending, chat, _ = await drive(writer, recorded)
+    assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("completed", "submitted", 1.0)
+    assert (ending.snapshots, ending.rollback_turns) == (3, 2)
+    bodies = [json.dumps(request["messages"]) for request in chat.requests]
+    assert len(bodies) == 7 and bodies[4:6] == bodies[2:4], "turns 3 and 4 are asked again with the messages of then"
+    assert ending.external_calls == 7
+
+
+async def test_milestones_of_the_lost_turns_are_looked_for_again(writer):
+    """`counted` holds from turn 3 on; turn 4's step breaks and turn 3 is made a second time, as the same third call."""
+    writer.breaks = (4,)
+    ending, _, _ = await drive(writer, recorded)
+    assert ending.evaluation.milestone_turns == {"counted": 3}
+
+
+async def test_turns_are_numbered_as_the_gateway_counts_them(writer):
+    """Repeated calls are answered from the record and cost no turn: five are enough for an execution of five with two lost."""
+    writer.breaks = (4,)
+    ending, _, _ = await drive(writer, recorded, turns_max=5)
+    assert ending.reason == "submitted"
+    turns = Turns()
+    histories = [[{"role": "user", "content": text}] for text in "abc"]
+    assert [turns.of(history) for history in [*histories, histories[1], [{"role": "user", "content": "d"}]]] == [
+        1,
+        2,
+        3,
+        2,
+        4,
+    ]
+
+
+async def test_what_breaks_at_the_same_place_again_fails_the_execution(writer):
+    """The first step of every try: the fourth rollback is none, an error is an ending and never a reward."""
+    writer.breaks = tuple(range(1, 100))
+    ending, _, _ = await drive(writer, recorded)
+    assert (ending.ending, ending.reason, ending.evaluation) == ("failed", "environment_error", None)
+    assert "the session is lost" in ending.detail and (ending.snapshots, ending.rollback_turns) == (1, ROLLBACKS_MAX)
+
+
+async def test_without_a_snapshot_there_is_nothing_to_go_back_to():
+    class Breaks(Counter):
+        def step(self, call):
+            raise Rollback("away")
+
+    ending, _, _ = await drive(Breaks, recorded)
+    assert (ending.ending, ending.reason, ending.snapshots) == (
+        "failed",
+        "environment_error",
+        0,
+    ) and "away" in ending.detail
+
+
+async def test_an_environment_without_files_goes_back_by_its_state(monkeypatch):
+    """`snapshot` and `restore` alone, as coroutines: one rollback from turn 3 to turn 2."""
+
+    class InMemory(Counter):
+        broke = False
+
+        async def snapshot(self):
+            return str(len(self.calls)).encode()
+
+        async def restore(self, state):
+            self.calls = self.calls[: int(state)]
+
+        def step(self, call):
+            if len(self.calls) == 2 and not type(self).broke:
+                type(self).broke = True
+                self.calls += [None] * 7
+                raise Rollback("gone")
+            return super().step(call)
+
+    ending, _, _ = await drive(InMemory, recorded)
+    assert (ending.reason, ending.evaluation.outcome, ending.snapshots, ending.rollback_turns) == (
+        "submitted",
+        1.0,
+        2,
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"workspace": "/nowhere/at/all"}, {"snapshot": lambda self: "text"}, {"snapshot": lambda self: 1 / 0},
+        {"snapshot": lambda self: b"x" * (64 * 2**20 + 1)},
+    ],
+)  # fmt: skip
+async def test_a_snapshot_that_cannot_be_taken_harms_nobody(broken):
+    ending, _, _ = await drive(type("Broken", (Counter,), broken), recorded)
+    assert (ending.reason, ending.snapshots) == ("submitted", 0)
+
+
+async def test_a_workspace_that_is_no_path_is_the_environment_s_fault():
+    ending, _, _ = await drive(type("Odd", (Counter,), {"workspace": 17}), recorded)
+    assert (ending.ending, ending.reason) == ("failed", "environment_invalid") and "path" in ending.detail
+
+
+async def test_a_restore_that_fails_fails_the_execution(writer):
+    writer.breaks, writer.restore = (4,), lambda self, state: 1 / 0
+    ending, _, _ = await drive(writer, recorded)
+    assert (ending.ending, ending.reason) == ("failed", "environment_error") and "ZeroDivisionError" in ending.detail
