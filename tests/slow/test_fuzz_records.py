@@ -10,7 +10,7 @@ from tests.unit.trajproc.test_trajproc_fuzz import check
 
 @pytest.mark.slow
 @settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(executions(calls_max=10), st.data())
+@given(executions(calls_max=8), st.data())
 def test_ten_thousand_generated_executions(made, data):
     """B1, B3, B5, B6: no crash, no training token that the policy did not sample, no target twice, whatever arrives in whatever order."""
     check(made, data)

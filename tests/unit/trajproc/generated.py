@@ -15,6 +15,14 @@ from tests.unit.trajproc.builders import call
 SAMPLE = "g000000-e0-a1"
 ROLES = [*TRAINED_ROLES, "side", "unknown"]
 PUBLISHED = range(5)
+TOKENS = st.lists(st.integers(1, 3), max_size=4)
+SOME_TOKENS = TOKENS.filter(bool)
+ROLE, VERSION, ONE_IN_TEN, ONE_IN_FIVE = (
+    st.sampled_from(ROLES),
+    st.sampled_from(PUBLISHED),
+    st.integers(0, 9),
+    st.integers(0, 4),
+)
 
 
 def _with(**changes: Any) -> Callable[[r.CallRecorded], r.CallRecorded]:
@@ -80,24 +88,22 @@ def executions(draw: Any, calls_max: int = 8) -> Generated:
     their context is known, some are garbage."""
     made = Generated()
     contexts: list[tuple[int, ...]] = []
-    tokens = st.lists(st.integers(1, 3), max_size=4)
     for index in range(draw(st.integers(1, calls_max))):
         parent = draw(st.none() | st.integers(0, index - 1)) if index else None
         cut = draw(st.integers(0, len(contexts[parent]))) if parent is not None else 0
-        delta = draw(tokens if cut else tokens.filter(bool))
+        delta = draw(TOKENS if cut else SOME_TOKENS)
         kept = contexts[parent][:cut] if parent is not None else ()
         if parent is not None and draw(st.booleans()):  # recorded whole, as after a restart that forgot the parent
             parent, cut, delta, kept = None, 0, [*kept, *delta], ()
-        output = draw(tokens)
+        output = draw(TOKENS)
         record = call(
-            delta, output, index=index, parent=parent, cut=cut, role=draw(st.sampled_from(ROLES)),
-            delivered=draw(st.integers(0, 4)) > 0,
+            delta, output, index=index, parent=parent, cut=cut, role=draw(ROLE), delivered=draw(ONE_IN_FIVE) > 0,
         )  # fmt: skip
-        versions = draw(st.lists(st.sampled_from(PUBLISHED), min_size=len(output), max_size=len(output)))
+        versions = [draw(VERSION) for _ in output]
         record = msgspec.structs.replace(record, versions=r.pack(versions, "int32"))
         contexts.append((*kept, *delta, *output))
         reason = ""
-        if draw(st.integers(0, 9)) == 0:
+        if draw(ONE_IN_TEN) == 0:
             reason, spoil = GARBAGE[draw(st.sampled_from(sorted(GARBAGE)))]
             record = spoil(record)
         elif record.parent in made.set_aside:

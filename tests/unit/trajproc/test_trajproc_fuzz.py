@@ -1,13 +1,16 @@
 """Fuzzing of records (B1, B3, B5, B6): what is trained, held against a slow and obvious computation."""
 
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gyre.records import array
 from services.trajproc.core.roles import TRAINED_ROLES
+from services.trajproc.core.rows import make_rows
 from services.trajproc.core.sampling import choose_paths, has_targets
 from services.trajproc.core.tree import NOT_SAMPLED, ROOT, Known, TreeBuilder
 from tests.unit.trajproc.generated import PUBLISHED, SAMPLE, arrivals, executions
+from tests.unit.trajproc.test_trajproc_rows import of, trained
 from tests.unit.trajproc.test_trajproc_tree import same_tree
 
 
@@ -34,10 +37,10 @@ def by_prefix(tree):
     return found
 
 
-def expected_by_prefix(made, calls):
+def expected_by_prefix(made, calls, class_order=TRAINED_ROLES):
     index = {record.call_id: number for number, record in enumerate(calls)}
     found = {}
-    for prefix, owner in made.owners().items():
+    for prefix, owner in made.owners(class_order).items():
         if owner is None:
             found[prefix] = (NOT_SAMPLED, 0.0, -1)
             continue
@@ -75,6 +78,19 @@ def check_paths(made, tree, paths_max, class_order):
     assert has_targets(tree, class_order) == bool(allowed) == bool(paths)
     if not paths_max:
         assert targets == allowed
+    check_rows(made, tree, paths, targets, class_order)
+
+
+def check_rows(made, tree, paths, targets, class_order):
+    """The rows' targets are the paths', each in one row, with its owner's own log-probability, version and credit."""
+    rows = make_rows(tree, paths, SAMPLE, np.arange(1.0, len(tree.calls) + 1), 12, "", class_order)
+    found = [context for row in rows for context in trained(row)]
+    assert len(found) == len(set(found)) and set(found) == targets
+    expected = expected_by_prefix(made, tree.calls, class_order)
+    for row in rows:
+        columns = [of(row, "logprobs", "float32"), of(row, "versions"), of(row, "advantages", "float32")]
+        for context, logprob, version, advantage in zip(trained(row), *columns, strict=True):
+            assert (advantage - 1, logprob, version) == expected[context]
 
 
 def check(made, data):
