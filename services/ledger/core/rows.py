@@ -173,7 +173,7 @@ def _closed(fact: r.BatchClosed) -> Iterable[Row]:
     yield "batches", {
         **_fields(fact, "step", "cause", "turns", "turns_target", "divisor", "truncated_share", "no_gradient",
                   "staleness_mean", "staleness_max", "at_s"),
-        "groups": len(fact.groups), "samples": len(fact.sample_ids), "micros": len(fact.micro_ids),
+        "groups": len(fact.groups), "samples": len(fact.sample_ids), "micros": len(fact.micro_ids) - len(fact.elites),
         "failed_share_json": to_json(fact.failed_share), "origins_json": to_json(fact.origins),
     }  # fmt: skip
     for group in fact.groups:

@@ -232,7 +232,7 @@ turns int
 turns_target int
 groups int
 samples int
-micros int
+micros int # of the batch's own samples; each replay of the elite store has one more
 divisor int
 truncated_share real # against trajproc.truncated_share_max (C5)
 failed_share_json text # task type: share of failed samples kept (C10)

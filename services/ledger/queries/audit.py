@@ -163,6 +163,11 @@ _CHECKS: tuple[Callable[[sa.Connection, str, Config], Criterion], ...] = (
     _failure_quota,
     _no_gradient,
     _by_rows(
+        "origins_apart", broken.MIXED,
+        lambda n: f"{n['firsts']} first attempts, {n['resamples']} resamples and {n['replays']} replays, the last two in no batch together",
+        broken.ORIGINS,
+    ),
+    _by_rows(
         "balance_turns", broken.TURNS,
         lambda n: f"{number(n['turns'])} turns in the endings = {n['records']} answered call records of ended attempts "
                   f"(+ {n['cut_records']} cut off, {n['open_records']} of attempts that have no ending)",

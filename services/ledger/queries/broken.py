@@ -35,6 +35,19 @@ SELECT (SELECT count(*) FROM step_samples WHERE run = :run) AS trained,
        (SELECT count(*) FROM drops WHERE run = :run) AS dropped
 """
 
+MIXED = """
+SELECT b.step, count(*) AS samples FROM batch_samples b
+JOIN samples s ON s.run = b.run AND s.sample_id = b.sample_id
+WHERE b.run = :run AND s.origin IN ('replay', 'resample')
+GROUP BY b.step HAVING count(DISTINCT s.origin) > 1
+"""
+
+ORIGINS = """
+SELECT count(CASE WHEN origin = 'first' THEN 1 END) AS firsts, count(CASE WHEN origin = 'resample' THEN 1 END) AS resamples,
+       count(CASE WHEN origin = 'replay' THEN 1 END) AS replays
+FROM samples WHERE run = :run
+"""
+
 UNFINGERPRINTED = """
 SELECT t.sample_id FROM step_samples t
 WHERE t.run = :run

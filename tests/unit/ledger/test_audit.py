@@ -65,6 +65,10 @@ BREAKS = {
         lambda f: changed(f, r.BatchClosed, lambda x: x.step == 1, no_gradient=True, micro_ids=[]), ["no_gradient_alarm"]),
     "a no-gradient batch that was not said to be one": (
         lambda f: changed(f, r.BatchClosed, lambda x: x.step == 2, no_gradient=False), ["no_gradient_alarm"]),
+    "a replay and a resample in one batch": (
+        lambda f: changed(
+            changed(f, r.SampleReady, lambda x: x.sample_id == A, origin="replay"),
+            r.SampleReady, lambda x: x.sample_id == "g000000-e1-a1", origin="resample"), ["origins_apart"]),
     "a call record too many": (lambda f: [*f, call(0, 0, 7)], ["balance_turns"]),
     "a turn too many": (
         lambda f: changed(f, r.ExecutionEnded, lambda x: x.execution_id == "g000000-e0", turns=3), ["balance_turns"]),
@@ -89,6 +93,12 @@ def test_exactly_the_broken_promise_fails(books_of, what):
     found = judged(books_of(breaking(history())), config(failed_share_by_type={"repair": 0.5}))
     assert sorted(name for name, one in found.items() if not one.passed) == sorted(expected)
     assert all("broken" in found[name].figure or name == "no_gradient_alarm" for name in expected)
+
+
+def test_a_replay_beside_a_batch_without_gradient_of_its_own_breaks_nothing(books_of):
+    """D9, C10: batch 2 of the run has no gradient; the elite store's one micro-step beside it is not the batch's."""
+    facts = changed(history(), r.BatchClosed, lambda x: x.step == 2, micro_ids=["s000002-elite-0-m0"], elites=[A])
+    assert all(one.passed for one in judged(books_of(facts)).values())
 
 
 def test_a_call_that_the_wall_clock_cut_off_is_on_record_and_no_turn(books_of):
