@@ -6,7 +6,7 @@ from gyre.config import SchedulerConfig
 from services.scheduler.core import Knobs
 from services.scheduler.simulator import Spec, changed
 
-RELEASE_SHARES = (0.55, 0.7, 0.85, 1.0)
+RELEASE_SHARES = (0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
 SCREEN_SHARE = 0.85
 """ρ with which burst lengths are compared: within a few per cent of the best nearly everywhere."""
 

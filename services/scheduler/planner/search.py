@@ -1,7 +1,7 @@
 """Which knobs are best: simulate candidates, few steps for many and many for few; refuse what is staler; stay unless the gain is clear.
 
     screen     every (μ, φ) by both role rules        one seed, SCREEN_STEPS
-    release    the best SHAPES_KEPT at every ρ        the same seed
+    release    the best SHAPES_KEPT at other ρ, as long as that helps        the same seed
     final      the best FINALISTS, what is configured and what is in force   FINAL_SEEDS fresh ones, FINAL_STEPS; after the first seed those
                that are behind by GIVEN_UP_SHARE go no further
 
@@ -96,14 +96,21 @@ class _Search:
         promise = self._promise(self._runs(configured, SCREEN_STEPS, [self._question.seed]))
         shapes = [self._deepened(shape, promise) for shape in knobs_.shapes(configured, cap)]
         ranked = self._rank(shapes, promise)
-        return self._rank(
-            [
-                msgspec.structs.replace(shape, release_share=share)
-                for shape in _first(ranked, SHAPES_KEPT)
-                for share in knobs_.RELEASE_SHARES
-            ],
-            promise,
-        )
+        released = [knobs for shape in _first(ranked, SHAPES_KEPT) for knobs in self._released(shape, promise)]
+        return self._rank(released, promise)
+
+    def _released(self, shape: Knobs, promise: float) -> list[Knobs]:
+        """The shape at its own release share, and at others from there downwards and upwards as long as that helps."""
+        shares, found = knobs_.RELEASE_SHARES, [shape]
+        start = shares.index(shape.release_share)
+        for way in (reversed(shares[:start]), shares[start + 1 :]):
+            best = shape
+            for share in way:
+                knobs = msgspec.structs.replace(shape, release_share=share)
+                if self._rank([best, knobs], promise)[:1] != [knobs]:
+                    break
+                found.append(best := knobs)
+        return found
 
     def _rank(self, candidates: list[Knobs], promise: float) -> list[Knobs]:
         """By time, fastest first; those that do not run or are staler than promised are left out."""
