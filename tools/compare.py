@@ -1,6 +1,6 @@
 """The same run under several settings, one after the other, beside each other in a table.
 
-    python tools/compare.py examples/repair/branching.toml --vary trajproc.paths_max=1,5,1000 --seeds 1,2 --out runs/paths
+    python tools/compare.py examples/repair/branching.toml --vary trajproc.paths_max=1,5,0 --seeds 1,2 --out runs/paths
 
 Runs of one seed begin with the model that the first of them made (recipe and warm start), so only what varies differs. A run that is there
 already (its summary was written) is not made again. Each run wants the whole machine: what it takes is part of what is compared.
