@@ -104,7 +104,8 @@ def main() -> None:
             folder = (options.out / f"{field.rpartition('.')[2]}-{value}-seed{seed}").resolve()
             settings = [*options.set, f"{field}={value}", f"run.seed={seed}"]
             summary = run(options.config, folder, settings + ([f"model.path={model}"] if model else []))
-            model = model or folder / "model"
+            if model is None and (folder / "model").exists():  # not where the configuration names one
+                model = folder / "model"
             rows.append((f"{field}={value}", seed, measured(summary, folder / "ledger.db")))
             print(table(rows), flush=True)
 
