@@ -1,4 +1,4 @@
-"""elastic_plus against the paper's policy: `gyre bench elastic-plus --json [--workloads 200] [--seed 7001] [--minutes 60] [--measure token] [--calibrations f1,f2,paper]`.
+"""elastic_plus against the paper's policy: `gyre bench elastic-plus --json [--workloads 200] [--seed 7001] [--minutes 60] [--measure token]`.
 
 Steady state, the same cluster, groups and promised staleness for both; the planner runs inside each run and sees facts only. Everything is relative
 to E0 of the same seed. What the numbers mean and how they came out: docs/elastic-plus.md. About ten seconds of CPU a workload.
@@ -119,7 +119,7 @@ def over(ours: Result, theirs: Result) -> float:
 
 
 def of_random(count: int, seed: int, measure: str, limit_s: float) -> dict[str, Any]:
-    """`count` workloads drawn with `seed`, as far as the time goes; each against E0 as set and against E0 with its burst tuned at the same staleness."""
+    """`count` workloads drawn with `seed`, as far as the time goes; against E0 as set and against E0 with its burst tuned at the same staleness."""
     rng, found, begun_s = random.Random(f"workloads {seed}"), [], time.monotonic()
     for number in range(count):
         if time.monotonic() - begun_s > limit_s:
@@ -151,7 +151,8 @@ def summary(found: list[dict[str, float]]) -> dict[str, Any]:
         "over_tuned_worst": round(max(one["over_tuned"] for one in found), 4), "bound_mean": _mean([one["bound"] for one in found]),
         "staleness_excess_max": round(max(one["stale"] for one in found), 4),
         "token_staleness_excess_max": round(max(one["token_stale"] for one in found), 4),
-        "gap_closed": round((1 - _mean(ratios)) / (1 - _mean([one["bound"] for one in found])), 3), "promises_broken": sum(one["max"] > 0 for one in found),
+        "gap_closed": round((1 - _mean(ratios)) / (1 - _mean([one["bound"] for one in found])), 3),
+        "promises_broken": sum(one["max"] > 0 for one in found),
         "timed_out_excess_mean": _mean([one["cut"] for one in found]),
     }  # fmt: skip
 

@@ -122,3 +122,37 @@ def test_it_begins_as_the_waterlevel_rule_and_two_way_where_it_never_plans():
     """Where the two-way rule is slower only a plan can know."""
     assert World(parse(TREE), 1).state.knobs.is_two_way is False
     assert World(parse(merged(TREE, {"scheduler": {"plan_every_bursts": 0}})), 1).state.knobs.is_two_way is True
+
+
+def test_by_tokens_a_shape_is_deepened_until_its_tokens_are_as_stale_as_promised(lived: World):
+    """With μ = 1 and φ = 1 weights reach what runs at every step, so tokens are fresher than the promised 1.0 and φ goes up, never beyond what a cap
+    of 2 allows. In lockstep tokens are as stale as dispatch; by dispatch nothing is ever deepened."""
+    config = msgspec.structs.replace(lived.spec.scheduler, plan_measure="token")
+    search = search_._Search(ask(lived.state, config, 1, CAP_STEPS))
+    single, lockstep = (
+        knobs(steps_per_publish=1, extra_depth_steps=1.0),
+        knobs(steps_per_publish=3, extra_depth_steps=0.0),
+    )
+    deeper = search._deepened(single, 1.0)
+    assert 1.0 < deeper.extra_depth_steps <= 2.0
+    results = search._runs(deeper, search_.SCREEN_STEPS, [1])
+    assert search._staleness(results) == pytest.approx(1.0, abs=0.1)
+    assert results[0].staleness_mean > 1.0 and results[0].staleness_max <= CAP_STEPS
+    assert search._deepened(lockstep, 1.0) == lockstep
+    by_dispatch = search_._Search(ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS))
+    assert by_dispatch._deepened(single, 1.0) == single
+
+
+def test_release_shares_are_tried_outwards_as_long_as_they_help(lived: World, monkeypatch):
+    """From .85 downwards .7 and .55 are faster and .4 is not, so .3 is never simulated; upwards 1.0 is slower."""
+    hours = {0.85: 1.0, 0.7: 0.9, 0.55: 0.8, 0.4: 0.85, 0.3: 0.1, 1.0: 1.1}
+    search, asked = search_._Search(ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS)), []
+
+    def rank(candidates: list[Knobs], _promise: float) -> list[Knobs]:
+        asked.extend(candidates)
+        return sorted(candidates, key=lambda one: hours[one.release_share])
+
+    monkeypatch.setattr(search, "_rank", rank)
+    found = search._released(knobs(release_share=0.85), 2.0)
+    assert [one.release_share for one in found] == [0.85, 0.7, 0.55]
+    assert {one.release_share for one in asked} == {0.85, 0.7, 0.55, 0.4, 1.0}
