@@ -16,6 +16,7 @@ signature that fits the call. Nothing is guessed: a call of no known harness, an
 stays on record, is never trained.
 """
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -50,6 +51,8 @@ class Features:
     messages: int
     """System ones not counted."""
     max_tokens: int | None
+    opening: bytes = b""
+    """Digest of the first two user messages; see threads.py. No rule looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ def features(request: ChatRequest, endpoint: str, headers: Mapping[str, str]) ->
         tools=frozenset(tool["function"]["name"] for tool in request.tools),
         messages=sum(message.role != "system" for message in messages),
         max_tokens=request.max_tokens,
+        opening=hashlib.blake2b("\0".join(users[:2]).encode(), digest_size=16).digest(),
     )
 
 

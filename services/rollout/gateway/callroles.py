@@ -9,10 +9,12 @@ from gyre.bus import Bus
 from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import GyreError
+from gyre.ids import sample_id
 from gyre.records import AlarmRaised
 from services.rollout.core.classify import Classifier, Features, Verdict, features
 from services.rollout.core.keys import Claims
 from services.rollout.core.request import ChatRequest
+from services.rollout.core.threads import Threads
 from services.rollout.core.unknown import WINDOW_CALLS, UnknownShare
 
 log = logging.getLogger(__name__)
@@ -31,12 +33,14 @@ class CallRoles:
         self._harnesses = {environment.name: environment.harness for environment in config.environments}
         self._bus, self._clock = bus, clock
         self._share = UnknownShare()
+        self._threads = Threads()
         self._warned: set[tuple[str, ...]] = set()
         self._saying: set[asyncio.Task] = set()
 
     def of(self, claims: Claims, request: ChatRequest, endpoint: str, headers: Mapping[str, str]) -> Verdict:
         call = features(request, endpoint, headers)
         verdict = self._classifier.role_of(call, self._harnesses.get(claims.environment, ""))
+        verdict = self._threads.settled(sample_id(claims.execution_id, claims.attempt), call, verdict)
         is_unknown = verdict.role == "unknown"
         if is_unknown:
             self._warn(call, verdict)
