@@ -5,8 +5,10 @@ again on the stream it changes nothing. A kill at any point leaves intents that 
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 from gyre.api.trajproc.v1 import trajproc_pb2_grpc
 from gyre.bus import BlobStore, Bus
@@ -132,6 +134,16 @@ def _note(record: object) -> None:
         log.warning("alarm %s: %s", record.kind, record.message)
 
 
+def vocabulary_of(model: Path) -> int:
+    """Size of a model directory's vocabulary; 0 where it does not say."""
+    try:
+        found = json.loads((model / "config.json").read_text())
+        size = (found.get("text_config") or found).get("vocab_size", 0)
+        return max(0, int(size))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return 0
+
+
 async def run(context: Context) -> None:
     """Turns ended executions into training batches."""
     if asked := getattr(context.arguments, "print", []):
@@ -139,7 +151,8 @@ async def run(context: Context) -> None:
         return
     bus = await context.bus("trajproc")
     config = context.config
-    processor = Processor(config.trajproc, ROWS_BYTES_MAX, config.scheduler.streaming, config.evaluators)
+    vocabulary = vocabulary_of(context.folder.model) or vocabulary_of(Path(config.model.path))
+    processor = Processor(config.trajproc, ROWS_BYTES_MAX, config.scheduler.streaming, config.evaluators, vocabulary)
     asking = open_asking(processor, context.folder, config, bus.publish, context.clock)
     keeping = Keeping(context.folder.trees)
     keep = keeping.keep if config.trajproc.keep_trees else lambda _: None

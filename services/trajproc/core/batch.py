@@ -24,7 +24,7 @@ SHARE_EPSILON = 1e-9
 
 
 def leave_out(group: Group) -> dict[str, CallSetAside]:
-    """Set aside, of a complete group's members with a reward, the call records that cannot be trusted; what is left is sound.
+    """What is said of the call records that cannot be trusted, of a complete group's members with a reward.
 
     Told when everything is there and in call order, so that the order in which records arrived does not matter.
     """
@@ -34,7 +34,7 @@ def leave_out(group: Group) -> dict[str, CallSetAside]:
             continue
         problems = member.builder.problems
         for name in sorted(problems, key=lambda name: (member.calls[name].call_index, name)):
-            call, problem = member.calls.pop(name), problems[name]
+            call, problem = member.calls[name], problems[name]
             facts[name] = CallSetAside(
                 call_id=name, execution_id=member.execution_id, group_id=group.group_id, attempt=member.ended.attempt,
                 reason=problem.reason, detail=problem.detail, tokens=len(call.output_ids) // 4,
@@ -83,7 +83,7 @@ def is_placeholder(member: Member) -> bool:
 
 def has_targets(member: Member, config: TrajprocConfig) -> bool:
     """Whether sampling will find a target."""
-    return any(is_target(call, config.class_order) for call in member.calls.values())
+    return any(is_target(call, config.class_order) for call in member.sound)
 
 
 def failed_share_line(task_type: str, config: TrajprocConfig) -> float:

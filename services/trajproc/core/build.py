@@ -54,7 +54,7 @@ def build_sample(group: Group, verdict: Verdict, config: TrajprocConfig, now_s: 
         traceparent=ended.traceparent,
         origin=verdict.origin,
         elite_key=key_of(group.task_id or group.group_id, rows) if config.elite_share > 0 and verdict.success else "",
-        repeated_share=repeated_share(member.calls.values()),
+        repeated_share=repeated_share(member.sound),
     )
     return Sample(ready, rows, tree, [path.leaf for path in paths])
 

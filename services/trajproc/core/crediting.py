@@ -18,17 +18,15 @@ def give_credit(group: Group, config: TrajprocConfig, critic: Critic, running: R
     rewarded = [verdict for verdict in group.verdicts or [] if verdict.rewards]
     counted = [verdict for verdict in rewarded if config.baseline_masked or not is_masked(verdict, config)]
     members = [group.members[verdict.ended.execution_id] for verdict in counted]
-    courses = [_course(*pair, group, config) for pair in zip(members, counted, strict=True)]
+    courses = [_course(*pair) for pair in zip(members, counted, strict=True)]
     credits = _with_fallback(
         assign(courses, group.task_type, config, critic), courses, group.task_type, config, running
     )
     running.learn(group.task_type, [course.reward for course in courses])
     for verdict, member, credit in zip(counted, members, credits, strict=True):
         verdict.credit = credit
-        calls = member.calls.values()
-        verdict.has_gradient = bool(
-            credit.of([call.call_index for call in calls if is_target(call, config.class_order)]).any()
-        )
+        trained = [call.call_index for call in member.sound if is_target(call, config.class_order)]
+        verdict.has_gradient = bool(credit.of(trained).any())
 
 
 def _with_fallback(
@@ -52,20 +50,13 @@ def is_target(call: CallRecorded, class_order: Sequence[str]) -> bool:
     return call.role in class_order and call.delivered and bool(call.output_ids)
 
 
-def _course(member: Member, verdict: Verdict, group: Group, config: TrajprocConfig) -> Course:
+def _course(member: Member, verdict: Verdict) -> Course:
     """A reply that was delivered is a turn, also where its record was set aside: the environment counted it."""
     evaluation = verdict.ended.evaluation
-    aside = [_index(name) for name, fact in group.set_aside.items() if fact.execution_id == member.execution_id]
-    delivered = [call.call_index for call in member.calls.values() if call.delivered]
     return Course(
         reward=verdict.reward,
-        turns=sorted({*delivered, *aside}),
+        turns=sorted({call.call_index for call in member.calls.values() if call.delivered}),
         milestone_turns=evaluation.milestone_turns,
         milestone_weights=verdict.milestone_weights,
         tokens=verdict.ended.tokens_sampled,
     )
-
-
-def _index(call_id: str) -> int:
-    """gyre.ids.call_id's last part."""
-    return int(call_id.rpartition("-c")[2])

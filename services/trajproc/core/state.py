@@ -5,7 +5,7 @@ its name, which tells a late repeat from news.
 """
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gyre import ids
@@ -22,7 +22,7 @@ class Member:
     execution_id: str
     attempt: int = 0
     calls: dict[str, CallRecorded] = field(default_factory=dict)
-    """All that arrived; those that cannot be trusted leave when the group is complete."""
+    """All that arrived, also what cannot be trusted."""
     builder: TreeBuilder | None = None
     """Their tree so far."""
     ended: ExecutionEnded | None = None
@@ -42,11 +42,16 @@ class Member:
             self.calls, self.builder, self.scores, self.is_replay = {}, None, {}, False
         return attempt == self.attempt
 
-    def add(self, call: CallRecorded, versions: Container[int]) -> None:
-        """A record of the newest attempt; `versions`: those that were published."""
-        self.builder = self.builder or TreeBuilder(Known(versions))
+    def add(self, call: CallRecorded, known: Known) -> None:
+        """A record of the newest attempt, held against what is known."""
+        self.builder = self.builder or TreeBuilder(known)
         self.builder.add(call)
         self.calls.setdefault(call.call_id, call)
+
+    @property
+    def sound(self) -> list[CallRecorded]:
+        """Records that have their place in the tree, in call order: what is judged, credited and trained."""
+        return self.builder.calls if self.builder else []
 
     def tree(self, class_order: Sequence[str]) -> Tree:
         """Of its sound records."""

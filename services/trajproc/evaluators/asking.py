@@ -91,7 +91,7 @@ class Asking:
     def _begin(self, question: Question, settings: EvaluatorConfig) -> None:
         member = self._pool.groups[question.group_id].members[question.execution_id]
         payload = self._pool.payloads.get(question.group_id)
-        task = asyncio.create_task(self._ask(member.ended, list(member.calls.values()), payload, settings))
+        task = asyncio.create_task(self._ask(member.ended, member.sound, payload, settings))
         task.add_done_callback(lambda _: self._news.set())
         self._asked[question] = task
 

@@ -3,9 +3,13 @@
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gyre import ids
 from gyre import records as r
+from gyre.records import encode
+from services.trainer.gradient import check_row
 from services.trajproc.core.tree import Known, TreeBuilder
 from tests.unit.trajproc.builders import Live, call, config, dispatched, ended, execution, opened, started
 
@@ -115,3 +119,74 @@ def test_a_group_that_is_sent_again_forgets_what_was_set_aside():
     live = Live().see(dispatched(A, 1), broken, ended(A, 0, 1.0), dispatched(A, 1, base=3))
     live.see(*execution(A, 0, 1.0, attempt=4))
     assert len(live.all(r.CallSetAside)) == 1 and live.all(r.SampleReady)[-1].targets_sampled == 2
+
+
+def test_a_record_whose_name_is_none_is_set_aside_and_credit_by_segment_goes_on():
+    """B1: what a record calls itself is not to be trusted either; its turn counts by the record's own index."""
+    broken = changed(SECOND, call_id="garbage", logprobs=r.pack([-0.1], "float32"))
+    facts = [dispatched(A, 2), FIRST, broken, ended(A, 0, 1.0, turns=2), *execution(A, 1, 0.0)]
+    live = Live(config(turns_per_step=3, credit="segment", critic="group_mean")).see(opened(0), *facts)
+    assert [fact.call_id for fact in live.all(r.CallSetAside)] == ["garbage"]
+    assert len(live.all(r.SampleReady)) == 2 and live.batch().turns == 3
+
+
+def test_a_group_that_is_judged_again_keeps_what_was_set_aside_of_attempts_that_still_count():
+    """Attempt 4 has ended with a broken record when the group is said to be sent again from attempt 3 on: its ending stands, and so do its three
+    records, of which two stay set aside."""
+    broken = changed(SECOND, attempt=4, call_id=f"{A}-e0-a4-c1", logprobs=r.pack([-0.1], "float32"))
+    first = changed(FIRST, attempt=4, call_id=f"{A}-e0-a4-c0")
+    live = Live().see(dispatched(A, 1), first, broken, ended(A, 0, 1.0, attempt=4, turns=2), dispatched(A, 1, base=3))
+    assert [sample.sample_id for sample in live.all(r.SampleReady)] == [f"{A}-e0-a4"] * 2
+    assert not live.processor.unfinished and live.processor.set_aside["lengths"] == 2
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-30, np.inf, np.nan])
+def test_what_was_drawn_at_no_temperature_is_set_aside(temperature):
+    """C8: the trainer takes log-probabilities of logits over the temperature; at 0 the quotient is none, and below 1e-4 float32 overflows."""
+    sampling = msgspec.structs.replace(SECOND.sampling, temperature=temperature)
+    assert reasons(FIRST, changed(SECOND, sampling=sampling), THIRD) == {1: "sampling", 2: "orphan"}
+
+
+def test_tokens_beyond_the_vocabulary_are_set_aside_where_it_is_known():
+    """B1: of a vocabulary of 11 the ids are 0 to 10; the third call samples a 10, the broken one an 11."""
+    builder = TreeBuilder(Known(vocabulary=11))
+    for record in (
+        FIRST,
+        changed(SECOND, output_ids=r.pack([7, 11], "int32")),
+        changed(THIRD, parent_tokens=0, parent="", prompt_tokens=1),
+    ):
+        builder.add(record)
+    assert {name: problem.detail for name, problem in builder.problems.items()} == {
+        SECOND.call_id: "output_ids holds 11, the vocabulary ends at 10"
+    }
+
+
+def garbage(data) -> dict:
+    """Fields of a record with any value that its type allows."""
+    numbers = st.integers(-(2**63), 2**63 - 1)
+    texts, bytes_ = st.text(max_size=30), st.binary(max_size=40)
+    fields = {
+        "call_id": texts, "call_index": numbers, "parent": texts | st.sampled_from([FIRST.call_id, SECOND.call_id, THIRD.call_id]),
+        "parent_tokens": numbers, "prompt_tokens": numbers, "prompt_delta": bytes_, "output_ids": bytes_, "logprobs": bytes_,
+        "versions": bytes_, "role": texts, "delivered": st.booleans(), "tool_payloads": st.dictionaries(texts, texts, max_size=2),
+        "sampling": st.builds(r.Sampling, temperature=st.floats(), top_p=st.floats(), max_tokens=numbers, seed=numbers),
+    }  # fmt: skip
+    chosen = data.draw(st.lists(st.sampled_from(sorted(fields)), min_size=1, max_size=4, unique=True))
+    return {name: data.draw(fields[name]) for name in chosen}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_record_whatever_it_holds_stops_the_processor_or_reaches_the_trainer_unsound(data):
+    """Issue 4, bad input: the middle one of three calls holds anything at all; the group is judged, what is trained is sound by the trainer's
+    own check of rows, and whoever is not broken is trained."""
+    broken = changed(SECOND, **garbage(data))
+    credit = data.draw(st.sampled_from(["execution", "segment", "turn"]))
+    facts = [dispatched(A, 2), FIRST, broken, THIRD, ended(A, 0, 1.0, turns=3, calls=0), *execution(A, 1, 0.0)]
+    live = Live(config(turns_per_step=4, credit=credit, critic="group_mean")).see(opened(0), *facts)
+    assert live.batch().turns == 4 and live.batch().divisor == 2
+    for micro in live.queue:
+        assert encode(micro)
+        for row in micro.rows:
+            check_row(row, 2**31)
+    assert {row.sample_id for micro in live.queue for row in micro.rows} == {f"{A}-e0-a1", f"{A}-e1-a1"}

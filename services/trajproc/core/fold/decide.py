@@ -26,7 +26,7 @@ def decide(pool: Pool, at_s: float) -> None:
         else:
             break
     is_over = missing.have_all_ended(pool, batch)
-    is_last_chance = any(batch.step - group.policy_version == cap for group in pool.unfinished)
+    is_last_chance = pool.unfinished.has_version(batch.step - cap)
     if batch.turns >= pool.config.turns_per_step:
         if not is_last_chance:
             close(pool, batch, "turns")
@@ -65,12 +65,14 @@ def give_up(pool: Pool, batch: Batch) -> None:
 
 def take(pool: Pool, batch: Batch, group: Group, at_s: float) -> None:
     batch.taken[group.group_id] = batches.take(group, batch, pool.config)
+    pool.ready.discard(group)
     batch.begun_at_s = at_s if batch.begun_at_s is None else batch.begun_at_s
     pool.want("take", group.group_id, group)
 
 
 def _drop_aged(pool: Pool, group: Group, step: int) -> None:
     group.dropped_step = step
+    pool.ready.discard(group)
     if group.undropped:
         pool.want("age", group.group_id, group)
     else:

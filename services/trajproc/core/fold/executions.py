@@ -30,6 +30,7 @@ def dispatched(pool: Pool, fact: r.GroupDispatched) -> None:
         return
     if fact.attempt_base > 0 and not _fence(pool, group, fact.attempt_base):
         return
+    pool.unfinished.discard(group)
     pool.moved_at_s = max(pool.moved_at_s, fact.at_s)
     pool.boundary_version = max(pool.boundary_version, fact.policy_version)
     pool.dispatches += 1
@@ -37,6 +38,7 @@ def dispatched(pool: Pool, fact: r.GroupDispatched) -> None:
     group.is_dispatched, group.order, group.attempt_base = True, pool.dispatches, fact.attempt_base
     group.execution_ids, group.policy_version = list(fact.execution_ids), fact.policy_version
     group.task_type, group.tenant = fact.task_type, fact.tenant
+    pool.unfinished.add(group)
     pool.settle(group)
 
 
@@ -47,6 +49,7 @@ def _fence(pool: Pool, group: Group, attempt_base: int) -> bool:
     gone = {verdict.sample_id for verdict in group.verdicts or [] if verdict.fate == "dropped"}
     pool.said("set_aside", group.group_id)
     pool.said("tell", group.group_id)
+    pool.ready.discard(group)
     group.verdicts, group.samples, group.set_aside = None, {}, {}
     for member in group.members.values():
         ending = member.ended
@@ -60,9 +63,10 @@ def _fence(pool: Pool, group: Group, attempt_base: int) -> bool:
     return True
 
 
-def leased(pool: Pool, fact: r.ExecutionLeased) -> None:
+def leased(pool: Pool, fact: r.ExecutionLeased) -> object:
     if (group := pool.group(fact.group_id)) is not None:
         group.member(fact.execution_id).see(fact.attempt)
+    return NO_NEWS
 
 
 def started(pool: Pool, fact: r.ExecutionStarted) -> object:
@@ -79,23 +83,22 @@ def called(pool: Pool, fact: r.CallRecorded) -> object:
     member = group.member(fact.execution_id)
     if not member.see(fact.attempt) or group.verdicts is not None:
         return NO_NEWS
-    member.add(fact, pool.published)
-    if member.ended is None:
-        return NO_NEWS
-    return pool.settle(group)
+    member.add(fact, pool.known)
+    return pool.settle(group) if member.ended is not None else NO_NEWS
 
 
-def ended(pool: Pool, fact: r.ExecutionEnded) -> None:
+def ended(pool: Pool, fact: r.ExecutionEnded) -> object:
     if fact.purpose != "train" or (group := pool.group(fact.group_id)) is None:
-        return
+        return NO_NEWS
     pool.moved_at_s = max(pool.moved_at_s, fact.at_s)
     member = group.member(fact.execution_id)
     if member.see(fact.attempt):
         member.ended = member.ended or fact
-        pool.settle(group)
-    elif fact.attempt not in member.stale:
+        return pool.settle(group)
+    if fact.attempt not in member.stale:
         member.stale.add(fact.attempt)
         pool.want("duplicate", sample_of(fact), fact)
+    return NO_NEWS
 
 
 HANDLERS = {

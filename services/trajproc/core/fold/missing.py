@@ -47,7 +47,7 @@ def overdue(pool: Pool, batch: Batch, now_s: float) -> r.BatchOverdue | None:
 
 def awaited(pool: Pool, batch: Batch) -> list[Group]:
     """The unfinished groups that the batch waits for, oldest dispatch first."""
-    unfinished = sorted(pool.unfinished, key=lambda group: group.age_key)
+    unfinished = list(pool.unfinished)
     lacking = pool.config.turns_per_step - batch.turns
     of_one = max(1.0, batch.turns / max(1, len(batch.taken)))
     wanted = max(0, math.ceil(lacking / of_one))

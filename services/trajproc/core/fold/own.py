@@ -96,8 +96,10 @@ def closed(pool: Pool, fact: r.BatchClosed) -> None:
     pool.closed_step = fact.step
     if batch is not None and batch.step == fact.step:
         reopen(pool, batch)
-        for name in set(batch.taken) - set(fact.groups):
+        left = [name for name in batch.taken if name not in fact.groups]
+        for name in left:
             pool.said("take", name)
+        pool.give_back(left)
         pool.batch = None
     elites.closed(pool, fact)
     pool.no_gradient_batches += fact.no_gradient

@@ -1,7 +1,7 @@
 """What the fold remembers, and how its parts are found: groups in flight, the open batch, decisions that are still to be said."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gyre.config import EvaluatorConfig, TrajprocConfig
@@ -12,8 +12,10 @@ from services.trajproc.core.crediting import give_credit
 from services.trajproc.core.elite import EliteStore
 from services.trajproc.core.running import RunningRewards
 from services.trajproc.core.scoring import GamingWatch, Question, open_questions
-from services.trajproc.core.spans import GroupNames
+from services.trajproc.core.spans import GroupNames, Spans
 from services.trajproc.core.state import Batch, Group, Verdict
+from services.trajproc.core.tree import Known
+from services.trajproc.core.waiting import ByAge
 
 NO_NEWS = object()
 """What a handler answers when nothing that decisions depend on has changed (most call records)."""
@@ -35,8 +37,10 @@ class Pool:
         payload_bytes_max: int,
         is_streaming: bool = True,
         evaluators: Sequence[EvaluatorConfig] = (),
+        vocabulary: int = 0,
     ) -> None:
-        """`payload_bytes_max` bounds one message's rows. Without streaming (A9) micro-steps are sent when their batch closes."""
+        """`payload_bytes_max` bounds one message's rows. Without streaming (A9) micro-steps are sent when their batch closes. `vocabulary`: token
+        ids are below, 0 where that is not known."""
         self.config = config
         self.payload_bytes_max = payload_bytes_max
         self.is_streaming = is_streaming
@@ -63,6 +67,10 @@ class Pool:
         """Learns from groups in the order in which they are judged, which is that of the facts that completed them."""
         self.running = RunningRewards(config.baseline_memory)
         self.groups: dict[str, Group] = {}
+        self.unfinished = ByAge()
+        """Dispatched groups that are not judged yet."""
+        self.ready = ByAge()
+        """Judged groups that no batch has."""
         self.done = GroupNames()
         """Groups of which nothing more is wanted: trained, dropped, or never to be trained. Costs as much as what is in flight."""
         self.queued: set[str] = set()
@@ -77,8 +85,11 @@ class Pool:
         self.set_aside: Counter[str] = Counter()
         self.overdue: Counter[str] = Counter()
         """Executions that had not arrived when their batch's wait was over, by policy."""
-        self.published = {0}
+        self.published = Spans()
         """Policy versions whose weights were published; the run begins with 0."""
+        self.published.add(0)
+        self.known = Known(self.published, vocabulary)
+        """What call records are held against."""
         self.no_gradient_batches = 0
         self.no_gradient_streak = 0
         self.dispatches = 0
@@ -88,21 +99,6 @@ class Pool:
         """Newest burst, and the step it began with."""
         self.moved_at_s = 0.0
         """Newest dispatch, ending or step."""
-
-    @property
-    def ready(self) -> list[Group]:
-        """Complete groups that no batch has, oldest dispatch version first."""
-        taken = self.batch.taken if self.batch else {}
-        waiting = [
-            group for group in self.groups.values()
-            if group.verdicts is not None and group.dropped_step < 0 and group.group_id not in taken
-        ]  # fmt: skip
-        return sorted(waiting, key=lambda group: group.age_key)
-
-    @property
-    def unfinished(self) -> list[Group]:
-        """Dispatched groups with a member that has not ended."""
-        return [group for group in self.groups.values() if group.is_dispatched and group.verdicts is None]
 
     # ---- groups in flight
 
@@ -114,7 +110,9 @@ class Pool:
 
     def forget(self, group_id: str) -> None:
         self.done.add(group_id)
-        self.groups.pop(group_id, None)
+        if (group := self.groups.pop(group_id, None)) is not None:
+            self.unfinished.discard(group)
+            self.ready.discard(group)
         self.payloads.pop(group_id, None)
         self.tasks.pop(group_id, None)
         self.questions_changed += self.questions.pop(group_id, None) is not None
@@ -122,15 +120,25 @@ class Pool:
         for kind in ("set_aside", "tell", "take", "age"):
             self.said(kind, group_id)
 
-    def settle(self, group: Group) -> None:
-        """When the last member has ended, and every evaluator has had its say, what becomes of each is decided."""
-        if group.verdicts is None and not self._ask(group) and group.is_complete:
-            group.set_aside = batches.leave_out(group)
-            if group.set_aside:
-                self.want("set_aside", group.group_id, group)
-            group.verdicts = batches.judge(group, self.config, self.evaluators)
-            give_credit(group, self.config, self.critic, self.running)
-            self.want("tell", group.group_id, group)
+    def settle(self, group: Group) -> object:
+        """When the last member has ended, and every evaluator has had its say, what becomes of each is decided. NO_NEWS until then."""
+        if group.verdicts is not None or self._ask(group) or not group.is_complete:
+            return NO_NEWS
+        group.set_aside = batches.leave_out(group)
+        if group.set_aside:
+            self.want("set_aside", group.group_id, group)
+        group.verdicts = batches.judge(group, self.config, self.evaluators)
+        give_credit(group, self.config, self.critic, self.running)
+        self.want("tell", group.group_id, group)
+        self.unfinished.discard(group)
+        self.ready.add(group)
+        return None
+
+    def give_back(self, names: Iterable[str]) -> None:
+        """Groups that a batch had taken and that did not go into it."""
+        for name in names:
+            if name in self.groups:
+                self.ready.add(self.groups[name])
 
     def _ask(self, group: Group) -> list[Question]:
         """What evaluators are still to be asked of those of its executions that are all there, also before the others have ended."""

@@ -12,6 +12,8 @@ def opened(pool: Pool, fact: r.StepOpened) -> None:
         pool.burst = (fact.burst, fact.step)
     pool.moved_at_s = max(pool.moved_at_s, fact.at_s)
     pool.step = max(pool.step, fact.step)
+    if pool.batch is not None:
+        pool.give_back(pool.batch.taken)
     pool.batch = Batch(fact.step, fact.at_s)
 
 

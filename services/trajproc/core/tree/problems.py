@@ -16,9 +16,12 @@ ITEM_BYTES = 4
 LOGPROB_MAX = 1e-3
 """Rounding may bring the log-probability of a sure token above zero, never this far."""
 
+TEMPERATURE_MIN = 1e-4
+"""Logits divided by less leave what float32 can exponentiate; at 0 nothing is drawn, so nothing has a log-probability to learn from."""
+
 
 class Problem(NamedTuple):
-    """`reason` is one of lengths, foreign_parent, orphan, tokens_out_of_range, logprobs, version_unknown; `detail` is for people."""
+    """`reason` is one of lengths, foreign_parent, orphan, tokens_out_of_range, logprobs, sampling, version_unknown; `detail` is for people."""
 
     reason: str
     detail: str
@@ -34,6 +37,8 @@ class Known(NamedTuple):
 
     versions: Container[int] | None = None
     """Policy versions that were published; None: any that is not negative."""
+    vocabulary: int = 0
+    """Token ids are below; 0: not known."""
     sample_of: Callable[[str], str] = sample_by_name
     """Call id → the sample (execution and attempt) whose call it is."""
 
@@ -43,7 +48,7 @@ NOTHING_KNOWN = Known()
 
 def problem_of(record: CallRecorded, known: Known = NOTHING_KNOWN) -> Problem | None:
     """None for a sound record. Linear in its tokens, copies none of them."""
-    return _of_lengths(record) or _of_parent(record, known) or _of_tokens(record) or _of_sampling(record, known)
+    return _of_lengths(record) or _of_parent(record, known) or _of_tokens(record, known) or _of_sampling(record, known)
 
 
 def _of_lengths(record: CallRecorded) -> Problem | None:
@@ -66,11 +71,16 @@ def _of_parent(record: CallRecorded, known: Known) -> Problem | None:
     return None
 
 
-def _of_tokens(record: CallRecorded) -> Problem | None:
+def _of_tokens(record: CallRecorded, known: Known) -> Problem | None:
     for name in ("prompt_delta", "output_ids"):
-        lowest = array(getattr(record, name), "int32").min(initial=0)
+        tokens = array(getattr(record, name), "int32")
+        lowest, highest = tokens.min(initial=0), tokens.max(initial=0)
         if lowest < 0:
             return Problem("tokens_out_of_range", f"{name} holds {lowest}")
+        if 0 < known.vocabulary <= highest:
+            return Problem(
+                "tokens_out_of_range", f"{name} holds {highest}, the vocabulary ends at {known.vocabulary - 1}"
+            )
     return None
 
 
@@ -80,6 +90,8 @@ def _of_sampling(record: CallRecorded, known: Known) -> Problem | None:
     if wrong.any():
         at = int(np.argmax(wrong))
         return Problem("logprobs", f"log-probability {logprobs[at]} at output token {at}")
+    if len(logprobs) and not TEMPERATURE_MIN <= record.sampling.temperature < np.inf:
+        return Problem("sampling", f"it was drawn at temperature {record.sampling.temperature}")
     versions = array(record.versions, "int32")
     changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
     for version in sorted({int(versions[at]) for at in (0, *changes)} if len(versions) else ()):
