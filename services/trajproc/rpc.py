@@ -38,6 +38,9 @@ def state_of(processor: Processor) -> pb.GetStateResponse:
         dropped={reason: count for reason, count in processor.dropped.items() if count},
         no_gradient_batches=processor.no_gradient_batches,
         set_aside=dict(processor.set_aside),
+        overdue=dict(processor.overdue),
+        overdue_now=len(batch.overdue.execution_ids) if batch and batch.overdue else 0,
+        elites=len(processor.elites),
         evaluations_waiting=sum(map(len, processor.questions.values())),
         evaluations_failed={name: count for name, count in processor.evaluations_failed.items() if count},
     )

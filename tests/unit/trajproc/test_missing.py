@@ -4,6 +4,7 @@ import pytest
 
 from gyre import ids
 from gyre import records as r
+from services.trajproc.rpc import state_of
 from tests.unit.trajproc.builders import Live, config, dispatched, ended, execution, group, leased, opened, started
 
 A, B, C, D = (ids.group_id(index) for index in range(4))
@@ -49,6 +50,8 @@ def test_wait_keeps_the_batch_open_with_an_alarm_each_wait():
     """C5: alarms at 70 s and 130 s; when B and C come at last the batch closes by its turns."""
     live = waiting("wait").tick(BEGUN_S + WAIT_S).tick(BEGUN_S + 2 * WAIT_S - 1).tick(BEGUN_S + 2 * WAIT_S)
     assert [fact.ordinal for fact in overdue(live)] == [1, 2] and not live.all(r.BatchClosed)
+    state = state_of(live.processor)
+    assert (dict(state.overdue), state.overdue_now) == ({"wait": 4}, 2), "said twice of the same two"
     alarms = live.all(r.AlarmRaised)
     assert [alarm.kind for alarm in alarms] == ["batch_overdue"] * 2
     assert alarms[0].values == {"step": 0.0, "executions": 2.0, "waited_s": 60.0}

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#gyre/api/trajproc/v1/trajproc.proto\x12\x14gyre.api.trajproc.v1\"\x11\n\x0fGetStateRequest\"\x91\x05\n\x10GetStateResponse\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\x12\n\nbatch_open\x18\x02 \x01(\x08\x12\r\n\x05turns\x18\x03 \x01(\x05\x12\x14\n\x0cturns_target\x18\x04 \x01(\x05\x12\x14\n\x0cready_groups\x18\x05 \x01(\x05\x12\x19\n\x11unfinished_groups\x18\x06 \x01(\x05\x12\x1e\n\x16oldest_ready_age_steps\x18\x07 \x01(\x05\x12\x44\n\x07\x64ropped\x18\x08 \x03(\x0b\x32\x33.gyre.api.trajproc.v1.GetStateResponse.DroppedEntry\x12\x1b\n\x13no_gradient_batches\x18\t \x01(\x03\x12G\n\tset_aside\x18\n \x03(\x0b\x32\x34.gyre.api.trajproc.v1.GetStateResponse.SetAsideEntry\x12\x1b\n\x13\x65valuations_waiting\x18\x0c \x01(\x05\x12Y\n\x12\x65valuations_failed\x18\r \x03(\x0b\x32=.gyre.api.trajproc.v1.GetStateResponse.EvaluationsFailedEntry\x12\x12\n\ntrees_kept\x18\x0e \x01(\x03\x12\x12\n\ntrees_lost\x18\x0f \x01(\x03\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a/\n\rSetAsideEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x38\n\x16\x45valuationsFailedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32l\n\x0fTrajprocService\x12Y\n\x08GetState\x12%.gyre.api.trajproc.v1.GetStateRequest\x1a&.gyre.api.trajproc.v1.GetStateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#gyre/api/trajproc/v1/trajproc.proto\x12\x14gyre.api.trajproc.v1\"\x11\n\x0fGetStateRequest\"\xac\x06\n\x10GetStateResponse\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\x12\n\nbatch_open\x18\x02 \x01(\x08\x12\r\n\x05turns\x18\x03 \x01(\x05\x12\x14\n\x0cturns_target\x18\x04 \x01(\x05\x12\x14\n\x0cready_groups\x18\x05 \x01(\x05\x12\x19\n\x11unfinished_groups\x18\x06 \x01(\x05\x12\x1e\n\x16oldest_ready_age_steps\x18\x07 \x01(\x05\x12\x44\n\x07\x64ropped\x18\x08 \x03(\x0b\x32\x33.gyre.api.trajproc.v1.GetStateResponse.DroppedEntry\x12\x1b\n\x13no_gradient_batches\x18\t \x01(\x03\x12G\n\tset_aside\x18\n \x03(\x0b\x32\x34.gyre.api.trajproc.v1.GetStateResponse.SetAsideEntry\x12\x1b\n\x13\x65valuations_waiting\x18\x0c \x01(\x05\x12Y\n\x12\x65valuations_failed\x18\r \x03(\x0b\x32=.gyre.api.trajproc.v1.GetStateResponse.EvaluationsFailedEntry\x12\x12\n\ntrees_kept\x18\x0e \x01(\x03\x12\x12\n\ntrees_lost\x18\x0f \x01(\x03\x12\x44\n\x07overdue\x18\x10 \x03(\x0b\x32\x33.gyre.api.trajproc.v1.GetStateResponse.OverdueEntry\x12\x13\n\x0boverdue_now\x18\x11 \x01(\x05\x12\x0e\n\x06\x65lites\x18\x12 \x01(\x05\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a/\n\rSetAsideEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x38\n\x16\x45valuationsFailedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a.\n\x0cOverdueEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32l\n\x0fTrajprocService\x12Y\n\x08GetState\x12%.gyre.api.trajproc.v1.GetStateRequest\x1a&.gyre.api.trajproc.v1.GetStateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,16 +37,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATERESPONSE_SETASIDEENTRY']._serialized_options = b'8\001'
   _globals['_GETSTATERESPONSE_EVALUATIONSFAILEDENTRY']._loaded_options = None
   _globals['_GETSTATERESPONSE_EVALUATIONSFAILEDENTRY']._serialized_options = b'8\001'
+  _globals['_GETSTATERESPONSE_OVERDUEENTRY']._loaded_options = None
+  _globals['_GETSTATERESPONSE_OVERDUEENTRY']._serialized_options = b'8\001'
   _globals['_GETSTATEREQUEST']._serialized_start=61
   _globals['_GETSTATEREQUEST']._serialized_end=78
   _globals['_GETSTATERESPONSE']._serialized_start=81
-  _globals['_GETSTATERESPONSE']._serialized_end=738
-  _globals['_GETSTATERESPONSE_DROPPEDENTRY']._serialized_start=585
-  _globals['_GETSTATERESPONSE_DROPPEDENTRY']._serialized_end=631
-  _globals['_GETSTATERESPONSE_SETASIDEENTRY']._serialized_start=633
-  _globals['_GETSTATERESPONSE_SETASIDEENTRY']._serialized_end=680
-  _globals['_GETSTATERESPONSE_EVALUATIONSFAILEDENTRY']._serialized_start=682
-  _globals['_GETSTATERESPONSE_EVALUATIONSFAILEDENTRY']._serialized_end=738
-  _globals['_TRAJPROCSERVICE']._serialized_start=740
-  _globals['_TRAJPROCSERVICE']._serialized_end=848
+  _globals['_GETSTATERESPONSE']._serialized_end=893
+  _globals['_GETSTATERESPONSE_DROPPEDENTRY']._serialized_start=692
+  _globals['_GETSTATERESPONSE_DROPPEDENTRY']._serialized_end=738
+  _globals['_GETSTATERESPONSE_SETASIDEENTRY']._serialized_start=740
+  _globals['_GETSTATERESPONSE_SETASIDEENTRY']._serialized_end=787
+  _globals['_GETSTATERESPONSE_EVALUATIONSFAILEDENTRY']._serialized_start=789
+  _globals['_GETSTATERESPONSE_EVALUATIONSFAILEDENTRY']._serialized_end=845
+  _globals['_GETSTATERESPONSE_OVERDUEENTRY']._serialized_start=847
+  _globals['_GETSTATERESPONSE_OVERDUEENTRY']._serialized_end=893
+  _globals['_TRAJPROCSERVICE']._serialized_start=895
+  _globals['_TRAJPROCSERVICE']._serialized_end=1003
 # @@protoc_insertion_point(module_scope)

@@ -11,7 +11,7 @@ class GetStateRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStateResponse(_message.Message):
-    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches", "set_aside", "evaluations_waiting", "evaluations_failed", "trees_kept", "trees_lost")
+    __slots__ = ("step", "batch_open", "turns", "turns_target", "ready_groups", "unfinished_groups", "oldest_ready_age_steps", "dropped", "no_gradient_batches", "set_aside", "evaluations_waiting", "evaluations_failed", "trees_kept", "trees_lost", "overdue", "overdue_now", "elites")
     class DroppedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,13 @@ class GetStateResponse(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class OverdueEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     STEP_FIELD_NUMBER: _ClassVar[int]
     BATCH_OPEN_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +54,9 @@ class GetStateResponse(_message.Message):
     EVALUATIONS_FAILED_FIELD_NUMBER: _ClassVar[int]
     TREES_KEPT_FIELD_NUMBER: _ClassVar[int]
     TREES_LOST_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    OVERDUE_NOW_FIELD_NUMBER: _ClassVar[int]
+    ELITES_FIELD_NUMBER: _ClassVar[int]
     step: int
     batch_open: bool
     turns: int
@@ -61,4 +71,7 @@ class GetStateResponse(_message.Message):
     evaluations_failed: _containers.ScalarMap[str, int]
     trees_kept: int
     trees_lost: int
-    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ..., set_aside: _Optional[_Mapping[str, int]] = ..., evaluations_waiting: _Optional[int] = ..., evaluations_failed: _Optional[_Mapping[str, int]] = ..., trees_kept: _Optional[int] = ..., trees_lost: _Optional[int] = ...) -> None: ...
+    overdue: _containers.ScalarMap[str, int]
+    overdue_now: int
+    elites: int
+    def __init__(self, step: _Optional[int] = ..., batch_open: _Optional[bool] = ..., turns: _Optional[int] = ..., turns_target: _Optional[int] = ..., ready_groups: _Optional[int] = ..., unfinished_groups: _Optional[int] = ..., oldest_ready_age_steps: _Optional[int] = ..., dropped: _Optional[_Mapping[str, int]] = ..., no_gradient_batches: _Optional[int] = ..., set_aside: _Optional[_Mapping[str, int]] = ..., evaluations_waiting: _Optional[int] = ..., evaluations_failed: _Optional[_Mapping[str, int]] = ..., trees_kept: _Optional[int] = ..., trees_lost: _Optional[int] = ..., overdue: _Optional[_Mapping[str, int]] = ..., overdue_now: _Optional[int] = ..., elites: _Optional[int] = ...) -> None: ...
