@@ -26,7 +26,15 @@ SETTINGS = {
 def a_task(name: str, **changes) -> pb.Task:
     limits = pb.Limits(wall_s=60, turns_max=4, context_tokens_max=512, output_tokens_max=32)
     return pb.Task(
-        **{"task_id": name, "task_type": "repair", "environment": "env", "group_size": 2, "limits": limits, **changes}
+        **{
+            "task_id": name,
+            "task_type": "repair",
+            "environment": "env",
+            "group_size": 2,
+            "temperature": 1.0,
+            "limits": limits,
+            **changes,
+        }
     )
 
 

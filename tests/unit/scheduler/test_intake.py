@@ -39,6 +39,7 @@ def test_a_task_is_taken_with_its_defaults():
         ({"group_size": 0}, "group_size"),
         ({"group_size": 1025}, "group_size"),
         ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": 0.0}, "temperature is 0.0001 or more where the task is trained"),
         ({"top_p": 1.5}, "top_p"),
         ({"payload_json": "[1]"}, "JSON object"),
         ({"payload_json": "{"}, "not JSON"),
@@ -65,3 +66,8 @@ def test_all_problems_of_a_task_are_told_at_once():
     with pytest.raises(InvalidInput) as caught:
         parse(a_task(group_size=0, environment=""), 0)
     assert "group_size" in str(caught.value) and "environment" in str(caught.value)
+
+
+def test_an_evaluation_may_be_greedy():
+    """C8: only what is trained needs a distribution that it was drawn from."""
+    assert parse(a_task(temperature=0.0, purpose="evaluation"), 0).temperature == 0.0
