@@ -56,12 +56,13 @@ class RoleRule(Section):
             try:
                 re.compile(text)
             except re.error as error:
+                literal = _SPECIAL.sub(r"\\\g<0>", text)
                 raise ValueError(
-                    f"`{field}` of rule `{self.name}` is no regular expression: {error}; for the literal text write "
-                    f"{re.escape(text)!r}"
+                    f"`{field}` of rule `{self.name}` is no regular expression: {error}; for the literal text write '{literal}'"
                 ) from None
 
 
+_SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 TEXTS = ("system", "first_user", "last_user")
 """Fields of a rule that are expressions over a text of the call."""
 

@@ -18,7 +18,7 @@ def config(*rules: dict, **rollout):
     [
         ({"role": "sub_agent"}, r"`role` is `sub_agent`; did you mean `sub-agent`\?.*role_rules\[0\]"),
         ({"role": "planner"}, "known: main, main-summary, sub-agent, sub-agent-summary, side, unknown"),
-        ({"system": "You are (a planner"}, r"`system` of rule `mine/planner` is no regular expression: missing \).*write 'You\\\\ are\\\\ \\\\\(a"),
+        ({"system": "You are (a planner"}, r"`system` of rule `mine/planner` is no regular expression: missing \).*write 'You are \\\(a planner'"),
         ({"headers": {"x-kind": "*"}}, "`x-kind` of rule `mine/planner` is no regular expression: nothing to repeat"),
         ({"name": " "}, "`name` is empty"),
         ({"endpoint": "response"}, "did you mean `responses`"),
