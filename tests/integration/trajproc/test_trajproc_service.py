@@ -69,10 +69,11 @@ async def test_a_row_larger_than_the_bus_takes_goes_through_the_blob_store(tmp_p
     from services.trajproc.bus import publish
     from services.trajproc.core.build import build_sample
     from services.trajproc.core.state import Group, Verdict
+    from services.trajproc.core.tree import Known
     from tests.unit.trajproc.builders import call, config, ended
 
     group = Group("g000000", ["g000000-e0"], members={})
-    group.member("g000000-e0").add(call(list(range(1, 150_000)), [7]), {0})
+    group.member("g000000-e0").add(call(list(range(1, 150_000)), [7]), Known())
     rows = build_sample(group, Verdict("g000000-e0-a1", ended("g000000", 0), ""), config(), 0.0).rows
     async with TestRun(tmp_path, SETTINGS) as run:
         blobs = BlobStore(run.folder.blobs)
