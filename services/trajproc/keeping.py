@@ -4,14 +4,24 @@ import asyncio
 import logging
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 from services.trajproc.core.state import Sample
+from services.trajproc.core.tree import Tree
 from services.trajproc.store import TreeStore
 
 log = logging.getLogger(__name__)
 
-WAITING_MAX = 64
-"""Samples that wait for the disk: with the memory that their records take, a bound. Of more the trees are lost, and counted."""
+WAITING_TOKENS_MAX = 16_000_000
+"""Unique tokens of trees that wait for the disk, about 100 MB of records kept for it. What comes beyond is lost, and counted."""
+
+
+class Waiting(NamedTuple):
+    """A sample without its rows."""
+
+    sample_id: str
+    tree: Tree
+    leaves: list[int]
 
 
 class Keeping:
@@ -19,7 +29,8 @@ class Keeping:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._waiting: asyncio.Queue[Sample] = asyncio.Queue(WAITING_MAX)
+        self._waiting: asyncio.Queue[Waiting] = asyncio.Queue()
+        self._waiting_tokens = 0
         self._store: TreeStore | None = None
         self._writing = threading.Lock()
         self.kept = 0
@@ -27,16 +38,20 @@ class Keeping:
 
     def keep(self, sample: Sample) -> None:
         """Never waits, never raises."""
-        try:
-            self._waiting.put_nowait(sample)
-        except asyncio.QueueFull:
-            self._lose(sample, "the disk is too slow")
+        tokens = sample.tree.tokens_unique
+        if self._waiting_tokens and self._waiting_tokens + tokens > WAITING_TOKENS_MAX:
+            self._lose(sample.ready.sample_id, "the disk is too slow")
+            return
+        self._waiting_tokens += tokens
+        self._waiting.put_nowait(Waiting(sample.ready.sample_id, sample.tree, sample.leaves))
 
     async def run(self) -> None:
         """For ever; when it is told to stop it writes what still waits."""
         try:
             while True:
-                await asyncio.to_thread(self._put, await self._waiting.get())
+                one = await self._waiting.get()
+                await asyncio.to_thread(self._put, one)
+                self._waiting_tokens -= one.tree.tokens_unique
         finally:
             while not self._waiting.empty():
                 self._put(self._waiting.get_nowait())
@@ -44,15 +59,15 @@ class Keeping:
                 if self._store is not None:
                     self._store.close()
 
-    def _put(self, sample: Sample) -> None:
+    def _put(self, one: Waiting) -> None:
         with self._writing:  # the thread of a task that was told to stop may be at it
             try:
                 self._store = self._store or TreeStore(self._folder)
-                self._store.put(sample.ready.sample_id, sample.tree, sample.leaves)
+                self._store.put(*one)
                 self.kept += 1
             except Exception as error:  # whatever is wrong with a tree or a disk, training goes on
-                self._lose(sample, repr(error))
+                self._lose(one.sample_id, repr(error))
 
-    def _lose(self, sample: Sample, why: str) -> None:
+    def _lose(self, sample_id: str, why: str) -> None:
         self.lost += 1
-        log.warning("the tree of %s is not kept: %s", sample.ready.sample_id, why)
+        log.warning("the tree of %s is not kept: %s", sample_id, why)

@@ -43,6 +43,8 @@ GARBAGE: dict[str, tuple[str, Callable[[r.CallRecorded], r.CallRecorded]]] = {
     "more than certain": ("logprobs", lambda record: _longer(record, 0.5, 0)),
     "an unpublished version": ("version_unknown", lambda record: _longer(record, -0.5, 99)),
     "no version": ("version_unknown", lambda record: _longer(record, -0.5, -1)),
+    "no temperature": ("sampling", lambda record: _with(
+        sampling=msgspec.structs.replace(record.sampling, temperature=0.0))(_longer(record, -0.5, 0))),
     "another execution's parent": ("foreign_parent", _with(parent="g000000-e1-a1-c0")),
     "another attempt's parent": ("foreign_parent", _with(parent="g000000-e0-a2-c0")),
     "a parent that never came": ("orphan", _with(parent=call_id(SAMPLE, 77))),

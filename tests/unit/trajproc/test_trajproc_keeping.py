@@ -65,8 +65,8 @@ async def test_a_disk_that_fails_costs_trees_and_nothing_else(tmp_path):
 
 
 async def test_a_disk_that_is_too_slow_costs_trees_and_no_waiting(tmp_path, monkeypatch):
-    """B3: room for one, two come before anything is written: one is lost and counted, one is kept."""
-    monkeypatch.setattr(module, "WAITING_MAX", 1)
+    """B3: room for nine tokens, the first tree has nine and the second five, and nothing is written yet: it is lost and counted."""
+    monkeypatch.setattr(module, "WAITING_TOKENS_MAX", 9)
     keeping = await said(tmp_path)
     assert (keeping.kept, keeping.lost) == (1, 1)
 
