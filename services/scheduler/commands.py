@@ -1,5 +1,6 @@
 """Commands to executions, checked: which executions are meant, and what each of them can be told now (C2)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
@@ -80,6 +81,19 @@ def command(found: Meant, word: Command, by: str, reason: str, at_s: float) -> E
         execution_id=found.execution_id, group_id=found.group.group_id, ordinal=execution.commanded + 1, command=word, by=by or "operator",
         reason=reason, at_s=at_s,
     )  # fmt: skip
+
+
+def lost(state: State, facts: Iterable[ExecutionCommanded]) -> dict[str, str]:
+    """Execution → why, for those commands whose number another one took in the same moment (a policy's, C5): the stream keeps the first."""
+    found = {}
+    for fact in facts:
+        group = state.groups.get(fact.group_id)
+        execution = group.executions.get(fact.execution_id) if group else None
+        if execution is not None and execution.commanded == fact.ordinal and execution.command != fact.command:
+            found[fact.execution_id] = (
+                f"{fact.execution_id} was told to {execution.command} in the same moment; ask again"
+            )
+    return found
 
 
 def _problem(execution: Execution, word: Command) -> str:

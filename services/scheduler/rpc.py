@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.api.scheduler.v1 import scheduler_pb2_grpc
 from gyre.clock import Clock
-from gyre.errors import GyreError, InvalidInput, Overloaded
+from gyre.errors import Conflict, GyreError, InvalidInput, Overloaded
 from gyre.ids import group_id
 from gyre.records import ExecutionCommanded, GroupSubmitted, RunStarted, TaskSpec
 from gyre.records.execution import Command
@@ -111,6 +111,12 @@ class Scheduler(scheduler_pb2_grpc.SchedulerServiceServicer):
                 except GyreError as error:
                     reply.refused.add(id=name, code=error.code, message=str(error))
             await self._feed.tell(list(facts.values()))
+            lost = commands.lost(self._feed.state, facts.values())
+        kept = [one for one in reply.commanded if one.execution_id not in lost]
+        del reply.commanded[:]
+        reply.commanded.extend(kept)
+        for name, message in lost.items():
+            reply.refused.add(id=name, code=Conflict.code, message=message)
         return reply
 
     async def _submit(self, tasks: list[TaskSpec]) -> list[str]:

@@ -88,3 +88,14 @@ def test_what_is_truncated_can_only_be_voided_and_what_is_queued_cannot_be_trunc
         with pytest.raises(Conflict, match="being truncated; it can only be voided"):
             told(state, word)
     told(state, "void")
+
+
+def test_a_command_whose_number_another_took_in_the_same_moment_is_said_to_be_lost(state):
+    """C2, C5: an operator's suspend and a policy's truncate, both number 1: the stream keeps the first, so the other did not happen."""
+    apply(state, facts.leased(NAME))
+    apply(state, facts.running(NAME))
+    (found,) = commands.meant(state, NAME)
+    late, mine = (commands.command(found, word, "me", "why", 1.0) for word in ("truncate", "suspend"))
+    apply(state, late)
+    assert commands.lost(state, [mine]) == {NAME: f"{NAME} was told to truncate in the same moment; ask again"}
+    assert commands.lost(state, [late]) == {}
