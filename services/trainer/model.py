@@ -26,8 +26,10 @@ log = logging.getLogger(__name__)
 _LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
 """A model that has one of these does more to its logits than the output layer; then its own forward makes all of them."""
 
+LOGITS_AT_ONCE = 2**22
+"""Logits of one piece of targets: 16 MiB of float32, some of which stay in a processor's cache from one pass over them to the next."""
 LOGITS_MAX = 2**26
-"""Logits that are kept for the backward: 256 MiB of float32, and the same again twice while they are worked on."""
+"""Logits that are kept for the backward: 256 MiB of float32."""
 
 
 def check_directory(directory: Path) -> None:
@@ -57,19 +59,25 @@ def _plain_attention(directory: Path) -> str:
 
 
 def _chosen_logprobs(
-    head: torch.nn.Module, states_ND: torch.Tensor, chosen_N: torch.Tensor, temperatures_N: torch.Tensor
+    head: torch.nn.Module, states_ND: torch.Tensor, chosen_N: torch.Tensor, temperatures_N: torch.Tensor | None
 ) -> torch.Tensor:
-    """[N]. Above LOGITS_MAX logits at once they are made again in the backward instead of kept."""
+    """[N], at temperature 1 where none are given. Above LOGITS_MAX logits in all they are made again in the backward instead of kept."""
 
-    def some(states: torch.Tensor, chosen: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-        logits = head(states).float() / temperatures[:, None]
-        return logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+    def some(states: torch.Tensor, chosen: torch.Tensor, temperatures: torch.Tensor | None) -> torch.Tensor:
+        logits = head(states).float()
+        if temperatures is not None:
+            logits = logits / temperatures[:, None]
+        return -torch.nn.functional.cross_entropy(logits, chosen, reduction="none")
 
-    size = max(1, LOGITS_MAX // getattr(head, "out_features", states_ND.shape[-1]))
-    if len(chosen_N) <= size:
-        return some(states_ND, chosen_N, temperatures_N)
-    pieces = zip(*(x.split(size) for x in (states_ND, chosen_N, temperatures_N)), strict=True)
-    return torch.cat([checkpoint(some, *piece, use_reentrant=False) for piece in pieces])
+    width = getattr(head, "out_features", states_ND.shape[-1])
+    size = max(1, LOGITS_AT_ONCE // width)
+    inputs = [
+        [None if x is None else x[at : at + size] for x in (states_ND, chosen_N, temperatures_N)]
+        for at in range(0, len(chosen_N), size)
+    ]
+    if len(chosen_N) * width <= LOGITS_MAX:
+        return torch.cat([some(*piece) for piece in inputs])
+    return torch.cat([checkpoint(some, *piece, use_reentrant=False) for piece in inputs])
 
 
 class Policy:
@@ -116,7 +124,9 @@ class Policy:
         else:
             states_ND, head = self.model(input_ids=ids_1T, **told).logits[0, before_N], torch.nn.Identity()
         chosen_N = ids_1T[0, self._tensor(forest.targets_N)]
-        return _chosen_logprobs(head, states_ND, chosen_N, self._tensor(forest.temperatures_N))
+        is_neutral = (forest.temperatures_N == 1).all()
+        temperatures_N = None if is_neutral else self._tensor(forest.temperatures_N)
+        return _chosen_logprobs(head, states_ND, chosen_N, temperatures_N)
 
     def _tensor(self, values: npt.NDArray) -> torch.Tensor:
         return torch.from_numpy(values).to(self.device)

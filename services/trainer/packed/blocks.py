@@ -11,6 +11,10 @@ import torch
 from services.trainer.packed.forest import Forest
 from services.trainer.packed.plan import plan_blocks, visible_QK
 
+MASKS_KEPT_PAIRS = 2**24
+"""Query–key pairs up to which masks are kept from layer to layer (64 MiB of float32); made anew for each above, so that memory does not follow the
+square of a row."""
+
 
 class BlockPlan:
     """Blocks for one window; made once a forward, used by each layer."""
@@ -23,6 +27,8 @@ class BlockPlan:
         self._hidden = [
             torch.from_numpy(~visible_QK(forest, block, window, block.common)).to(device) for block in self.blocks
         ]
+        self._masks: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        self._keeps_masks = sum(block.pairs for block in self.blocks) <= MASKS_KEPT_PAIRS
 
     def gather(self, number: int, x_KTD: torch.Tensor) -> torch.Tensor:
         """[K, N, D], the block's keys (or values)."""
@@ -43,6 +49,16 @@ class BlockPlan:
         """−inf in place where a query does not see a key; scores [..., Q, N]."""
         scores[..., self.blocks[number].common :].masked_fill_(self._hidden[number], float("-inf"))
         return scores
+
+    def mask(self, number: int, query: torch.Tensor) -> torch.Tensor:
+        """[Q, N], to be added to scores, of the query's type."""
+        mask = self._masks.get((number, query.dtype))
+        if mask is None:
+            block = self.blocks[number]
+            mask = self.hide(number, query.new_zeros(block.stop - block.start, block.keys))
+            if self._keeps_masks:
+                self._masks[number, query.dtype] = mask
+        return mask
 
 
 class Kernel(Protocol):
@@ -69,19 +85,15 @@ class SdpaKernel:
     def forward(self, query, key, value, plan, number):
         key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, attn_mask=self._mask(query, plan, number), scale=self._scale
+            query, key, value, attn_mask=plan.mask(number, query), scale=self._scale
         )
 
     def backward(self, grad, query, key, value, out, lse, plan, number):
         key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
         dquery, dkey, dvalue = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, query, key, value, out, lse, 0.0, False, attn_mask=self._mask(query, plan, number), scale=self._scale
+            grad, query, key, value, out, lse, 0.0, False, attn_mask=plan.mask(number, query), scale=self._scale
         )
         return dquery, dkey.sum(0), dvalue.sum(0)
-
-    @staticmethod
-    def _mask(query: torch.Tensor, plan: BlockPlan, number: int) -> torch.Tensor:
-        return plan.hide(number, query.new_zeros(query.shape[2], plan.blocks[number].keys))
 
 
 class ExactKernel:

@@ -27,6 +27,8 @@ class _Attention(torch.autograd.Function):
         plan: BlockPlan, scale: float, softcap: float | None,
     ) -> torch.Tensor:  # fmt: skip
         query_GKTD = _grouped(query, len(key))
+        # models hand over views of [T, K, D]; gathering from these would copy all of them for each block
+        key, value = key.contiguous(), value.contiguous()
         kernel = _kernel(query, key, value, sinks, scale, softcap)
         out_GKTE = query.new_empty(*query_GKTD.shape[:3], value.shape[-1])
         lse_GKT = torch.empty(query_GKTD.shape[:3], device=query.device)

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from services.trainer.packed.forest import ROOT, Forest
 
-QUERIES_MAX = 256
-"""Tokens of a block. Within it half of the square is computed in vain; below it a matrix product runs at less than its best."""
-CALL_COST = 8192
+QUERIES_MAX = 128
+"""Tokens of a block. Half of its own square is computed in vain; a pair costs the same from 32 queries on (docs/tree-training.md)."""
+CALL_COST = 4096
 """Query–key pairs that cost as much as one more block: tokens of several small runs share a block where that is cheaper."""
 
 

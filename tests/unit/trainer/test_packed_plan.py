@@ -88,17 +88,17 @@ def test_blocks_cover_all_tokens_and_see_exactly_their_contexts(found, window, q
 
 
 def test_a_long_chain_costs_its_triangle_and_a_tree_its_unique_pairs():
-    """B8. 4096 tokens in blocks of 256: Σ 256·(256 i) = 8.9 M pairs, 1.06 of the triangle's 8.4 M. Ten branches of 300 below 2000 tokens: no block
+    """B8. 4096 tokens in blocks of 128: Σ 128·(128 i) = 8.7 M pairs, 1.03 of the triangle's 8.4 M. Ten branches of 300 below 2000 tokens: no block
     sees another branch's keys unless that is cheaper than a call of its own."""
     chain = forest([4096], [-1])
-    assert sum(block.pairs for block in plan_blocks(chain)) == 256 * 256 * 16 * 17 // 2
+    assert sum(block.pairs for block in plan_blocks(chain)) == 128 * 128 * 32 * 33 // 2
     tree = forest([2000] + [300] * 10, [-1] + [0] * 10)
     assert sum(block.pairs for block in plan_blocks(tree)) < 1.25 * seen(tree).sum()
 
 
 def test_a_window_bounds_the_keys_of_a_block():
-    """B8. Window 64 over 4096 tokens: 256 queries see 256 + 63 keys at most."""
-    assert max(block.keys for block in plan_blocks(forest([4096], [-1]), 64)) == 256 + 63
+    """B8. Window 64 over 4096 tokens: 128 queries see 128 + 63 keys at most."""
+    assert max(block.keys for block in plan_blocks(forest([4096], [-1]), 64)) == 128 + 63
 
 
 @settings(max_examples=40, deadline=None)
