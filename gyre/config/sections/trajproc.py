@@ -88,7 +88,8 @@ class TrajprocConfig(Section):
     micro_tokens: Positive = 4096
     """Token budget of one micro-step. A larger sample is a micro-step of its own."""
     row_tokens_max: Positive = 8192
-    """Longest packed row (B8). A larger subtree is cut into several, each of which computes its prefix again; as long as trainer.forward_tokens_max allows."""
+    """Longest packed row (B8), or as long as the longest context. A larger subtree is cut into several, each of which computes its prefix again: as
+    much as trainer.forward_tokens_max has memory for."""
     elite_share: Share = 0.0
     """Executions of the elite store that are trained again beside a batch, as a share of its own (D9). 0: there is no store. More: solutions
     that were found are held on to, and less of each step is the present policy's."""

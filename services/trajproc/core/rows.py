@@ -3,7 +3,9 @@
     chosen paths ──union──▶ nodes with a target at or below them, depth-first ──chains merged──▶ runs of one row
 
 A subtree over the budget is cut by calls: in depth-first order, each row takes calls for as long as the union of their contexts fits. A call's
-targets are never divided, and all their ancestors are in the row, so gradients through the cut are exact; only the prefix is computed again.
+targets are never divided, and all their ancestors are in the row, so gradients through the cut are exact; only the prefix is computed again. One
+row has to hold the longest context in any case, so where that is over the budget it is the budget: otherwise each call of a long path would
+be a row of its own, with everything before it.
 
 N nodes, C calls of the tree; T tokens of a row, K targets.
 """
@@ -34,7 +36,7 @@ def make_rows(
     tree: Tree, paths: Sequence[Path], sample_id: str, advantages_C: npt.NDArray, tokens_max: int, traceparent: str = "",
     class_order: Sequence[str] = TRAINED_ROLES,
 ) -> list[Row]:  # fmt: skip
-    """`advantages_C`: float64, the advantage of each of tree.calls. Rows hold at most `tokens_max` tokens, or one call's whole context."""
+    """`advantages_C`: float64, the advantage of each of tree.calls. Rows hold at most `tokens_max` tokens, or as many as the longest context."""
     targets = _target_nodes(tree, paths, class_order)
     rows = []
     for part, (nodes, calls) in enumerate(_parts(tree, targets, tokens_max)):
@@ -51,6 +53,7 @@ def _target_nodes(tree: Tree, paths: Sequence[Path], class_order: Sequence[str])
 
 def _parts(tree: Tree, targets: npt.NDArray, tokens_max: int) -> Iterator[tuple[npt.NDArray, list[int]]]:
     """Nodes in depth-first order, and calls, of each row."""
+    tokens_max = max(tokens_max, int((tree.starts + tree.lengths)[targets].max(initial=0)))
     # all targets of a call lie on one path: with the lowest of their nodes a row has them all
     lowest_C = np.full(len(tree.calls), ROOT)
     np.maximum.at(lowest_C, tree.owners[targets], targets)

@@ -83,14 +83,6 @@ def test_a_row_over_the_budget_is_cut_by_calls_with_all_their_ancestors():
     ]  # fmt: skip
 
 
-def test_a_chain_over_the_budget_is_cut_between_calls():
-    """B8: [1]→[2 2 2], +[3]→[4 4 4]: 8 tokens; budget 5: the second row holds the first reply again, as context."""
-    records = [call([1], [2, 2, 2]), call([3], [4, 4, 4], index=1, parent=0, cut=4)]
-    assert [of(row, "sequences") for row in rows_of(records, tokens_max=5)] == [
-        [-1, 0, 0, 0], [-1, -1, -1, -1, -1, 1, 1, 1],
-    ]  # fmt: skip
-
-
 @settings(max_examples=200, deadline=None)
 @given(histories(), st.integers(1, 5), st.sampled_from([1, 6, 12, 8192]))
 def test_every_target_is_in_exactly_one_row_in_its_own_context(history, paths_max, tokens_max):
@@ -147,3 +139,17 @@ def test_pieces_stay_inside_the_bus_payload():
     """E: a row of 100 tokens, one of them a target, is 800 + 16 + 8 + 512 = 1336 bytes; a limit of 2000 takes one a piece, one of 2672 both."""
     assert len(pack_samples([sample(100), sample(100)], 4096, 2000)) == 2
     assert len(pack_samples([sample(100), sample(100)], 4096, 2672)) == 1
+
+
+def test_a_path_that_is_longer_than_the_budget_is_one_row():
+    """B8: 30 calls of 10 tokens, each continuing the one before, and a budget of 20: the last call's context has 300 tokens, so a row must hold
+    that much; 29 more rows of 10 … 290 tokens would compute 15 times what there is. A branch of 10 tokens after call 1 no longer fits: it is
+    a row of its own, with the 20 before it again."""
+    calls = [
+        call(list(range(8)), [1, 2], index=index, parent=index - 1 if index else None, cut=10 * index)
+        for index in range(30)
+    ]
+    (row,) = rows_of(calls, tokens_max=20)
+    assert row.length == 300 and row.targets.sum() == 60
+    branched = rows_of([*calls, call([99] * 8, [3, 4], index=30, parent=1, cut=20)], tokens_max=20)
+    assert [row.length for row in branched] == [300, 30] and [int(row.targets.sum()) for row in branched] == [60, 2]
