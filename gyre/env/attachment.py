@@ -45,8 +45,9 @@ class Attachment:
     """Serves `factory` under `name` with at most `slots` executions at once."""
 
     def __init__(
-        self, factory: Callable[[Task], Environment], name: str, slots: int, address: str, key: str = ""
-    ) -> None:
+        self, factory: Callable[[Task], Environment], name: str, slots: int, address: str, key: str = "",
+        shelf: Shelf | None = None,
+    ) -> None:  # fmt: skip
         if slots < 1:
             raise InvalidInput(f"slots must be at least 1, not {slots}")
         self._factory = factory
@@ -57,7 +58,7 @@ class Attachment:
         self._key = key
         self._instance = uuid.uuid4().hex
         self._threads = Threads()
-        self._shelf = Shelf()
+        self._shelf = shelf or Shelf()
         self._welcome = pb.Welcome()
         self._episodes: dict[_Execution, asyncio.Task] = {}
         self._walls: dict[_Execution, WallClock] = {}
@@ -199,7 +200,7 @@ class Attachment:
         model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
         return Episode(
             self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution],
-            self._shelf.keeper(f"{execution[0]}-a{execution[1]}", task.task_type),
+            self._shelf.keeper(*execution, task.task_type),
         )  # fmt: skip
 
     def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:

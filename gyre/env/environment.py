@@ -87,6 +87,12 @@ class Environment(ABC):
     """The folder that holds the world's state, set by `reset` at the latest; optional. Gyre keeps snapshots of it (C4), taken between turns, spaced
     by what a turn and a snapshot of this task type cost. The folder around it must be ours to write to, and not the agent's."""
 
+    outside: frozenset[str] = frozenset()
+    """Tools that reach beyond `workspace` and `snapshot` (a search, a mail): where the world went back they are answered from the record, and not
+    called a second time."""
+    calls_max: int | None = None
+    """Calls to `outside` tools that an execution may make; further ones are refused in words. None: any number."""
+
     def __init__(self, task: Task) -> None:
         self.task = task
 

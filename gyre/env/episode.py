@@ -23,19 +23,19 @@ from typing import Any
 
 import msgspec
 
-from gyre.env.environment import Environment, Evidence, Rollback, Score, StepResult, Task, ToolCall
-from gyre.env.keeping import Keeper, Shelf, Turns
+from gyre.env.environment import Environment, Evidence, Rollback, StepResult, Task, ToolCall
+from gyre.env.keeping import CannotResume, Keeper, Shelf
 from gyre.env.limits import (
     check_made_of,
     check_milestones,
     check_sendable,
-    checked_outcome,
     cut_detail,
     cut_text,
-    evidence_json,
 )
 from gyre.env.milestones import Milestones
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
+from gyre.env.recording import Departed
+from gyre.env.scoring import Evaluated, judge
 from gyre.env.wall import WallClock
 from gyre.env.worker import Hung, Threads, Worker
 from gyre.errors import InvalidInput
@@ -43,10 +43,6 @@ from gyre.telemetry import span
 
 log = logging.getLogger(__name__)
 
-SCORE_TRIES_MAX = 3
-"""A failed evaluation is tried again this often in all, then said to be invalid; it never becomes a zero (B4)."""
-SCORE_S = 60.0
-"""An evaluation that takes longer has hung."""
 CLOSE_S = 10.0
 STEP_GRACE_SHARE = 0.05
 STEP_GRACE_MAX_S = 5.0
@@ -60,18 +56,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     turns_max: int
     observation_bytes_max: int
-
-
-class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
-    """A score with its milestones' weights and how many tries it took."""
-
-    outcome: float
-    valid: bool
-    milestones: dict[str, bool] = {}
-    milestone_weights: dict[str, float] = {}
-    milestone_turns: dict[str, int] = {}
-    evidence_json: str = "{}"
-    tries: int = 1
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,20 +100,23 @@ class Episode:
         self._tools: list[dict[str, Any]] = []
         self._names: set[str] = set()
         self._external_calls = 0
-        self._turns = Turns()
+        self._asked = 0
+        """Model calls, as the gateway counts them."""
         self._wall = wall or WallClock()
-        self._keeper = keeper or Shelf().keeper(task.task_id, task.task_type)
+        self._keeper = keeper or Shelf().keeper(task.task_id, 1, task.task_type)
         self._grace_s = 0.0
 
     async def run(self) -> Ending:
         """Raises only CancelledError; the environment is closed exactly once in any case."""
         self._wall.start(self._limits.wall_s)
         self._grace_s = min(STEP_GRACE_SHARE * self._limits.wall_s, STEP_GRACE_MAX_S)
+        ending = None
         try:
-            return await self._run()
+            ending = await self._run()
+            return ending
         finally:
             await self._close()
-            await self._keeper.close()
+            await self._keeper.close(ending.reason if ending else "")
 
     async def _run(self) -> Ending:
         try:
@@ -138,7 +125,7 @@ class Episode:
             evaluation = None
             if over.ending != "failed":
                 with span("evaluation", self._traceparent, gyre_evaluation_of=over.reason) as timed:
-                    evaluation = await self._score()
+                    evaluation = await judge(self._environment, self._worker, self._milestones.turns)
                     timed.set_attribute("gyre.outcome", evaluation.outcome)
         except Hung as error:
             over, evaluation = _Over("failed", "environment_hung", str(error)), None
@@ -153,49 +140,55 @@ class Episode:
 
     async def _start(self) -> list[dict[str, Any]]:
         with span("environment.start", self._traceparent, gyre_task=self._task.task_id):
-            self._environment = await self._call(self._factory, self._task)
-            if not isinstance(self._environment, Environment):
-                made, self._environment = type(self._environment).__name__, None
-                raise InvalidInput(f"the factory must return a gyre.env.Environment, not {made}")
-            messages = await self._call(self._environment.reset)
-            tools = await self._call(self._environment.tools)
-            evidence = await self._call(self._environment.evidence)
+            messages, evidence = await self._build()
+            try:
+                messages = await self._keeper.begin(self._environment, messages, self._call)
+            except CannotResume:
+                await self._call(self._environment.close)
+                messages, evidence = await self._build()
+                messages = await self._keeper.begin(self._environment, messages, self._call)
+        self._milestones = Milestones(self._environment)
+        await self._milestones.look(0, self._call)
+        is_replay = evidence.is_replay or self._keeper.is_replay
+        await self._started(msgspec.structs.replace(evidence, is_replay=is_replay))
+        return messages
+
+    async def _build(self) -> tuple[list[dict[str, Any]], Evidence]:
+        """A new world. Raises InvalidInput."""
+        self._environment = await self._call(self._factory, self._task)
+        if not isinstance(self._environment, Environment):
+            made, self._environment = type(self._environment).__name__, None
+            raise InvalidInput(f"the factory must return a gyre.env.Environment, not {made}")
+        messages = await self._call(self._environment.reset)
+        tools = await self._call(self._environment.tools)
+        evidence = await self._call(self._environment.evidence)
         _check_messages("reset()", messages)
         if not isinstance(evidence, Evidence):
             raise InvalidInput(f"evidence() must return gyre.env.Evidence, not {type(evidence).__name__}")
         check_sendable("tools()", tools)
         check_made_of(evidence.image_digest, evidence.tool_versions, evidence.dependency_snapshot)
         check_milestones(self._environment.milestones)
-        self._milestones = Milestones(self._environment)
-        await self._milestones.look(0, self._call)
         try:
             self._tools = list(tools)
             self._names = {tool["function"]["name"] for tool in self._tools}
         except (TypeError, LookupError) as error:
             raise InvalidInput("tools() must return tools in OpenAI's function format") from error
-        await self._started(evidence)
-        await self._keeper.begin(self._environment, list(messages), self._call)
-        return list(messages)
+        return list(messages), evidence
 
     async def _converse(self, messages: list[dict[str, Any]]) -> _Over:
         """Turn by turn until something ends it."""
-        turn = 0
         try:
             while True:
-                messages = await self._compacted(messages) if turn else messages
-                asked = self._turns.of(messages)
-                if asked > self._limits.turns_max:
-                    return _Over("timed_out", "turns")
-                reply = await self._model.complete(messages, self._tools, self._wall)
+                messages = await self._compacted(messages) if self._keeper.has_acted else messages
+                reply, turn = await self._next_reply(messages)
                 calls = reply.get("tool_calls") or []
                 if not calls:
                     return _Over("completed", "stopped")
-                turn = asked
                 messages.append(reply)
                 try:
                     over = await self._act_all(calls, messages)
                 except Rollback as error:
-                    messages, turn = await self._go_back(error, turn)
+                    messages = await self._go_back(error)
                     continue
                 await self._milestones.look(turn, self._call)
                 if over is not None:
@@ -206,7 +199,7 @@ class Episode:
         except OutOfTurns:
             return _Over("timed_out", "turns")
         except ContextFull as error:
-            if turn == 0:  # nothing the agent did, so nothing to judge it by
+            if not self._keeper.has_acted:  # nothing the agent did, so nothing to judge it by
                 raise InvalidInput(f"reset()'s messages and tools() leave no room for an answer: {error}") from error
             return _Over("timed_out", "context", str(error))
         except OutOfTime:
@@ -216,16 +209,27 @@ class Episode:
         except Refused as error:  # the gateway's word, not the environment's fault, but nothing to train on either
             return _Over("failed", "environment_error", str(error))
 
-    async def _go_back(self, error: Rollback, turn: int) -> tuple[list[dict[str, Any]], int]:
-        """The messages of the last snapshot, and the turn after which it was taken."""
+    async def _next_reply(self, messages: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+        """What the model says, and the number of the call; 0 where an earlier attempt made it. After going back it is what it said before."""
+        if (known := self._keeper.journal.next_reply()) is not None:
+            return known.message, known.turn
+        if self._keeper.journal.turns_before + self._asked >= self._limits.turns_max:
+            raise OutOfTurns(f"{self._limits.turns_max} turns were made")
+        reply = await self._model.complete(messages, self._tools, self._wall)
+        self._asked += 1
+        self._keeper.journal.said(reply, self._asked)
+        return reply, self._asked
+
+    async def _go_back(self, error: Rollback) -> list[dict[str, Any]]:
+        """The messages of the last snapshot."""
         try:
-            messages, turn = await self._keeper.go_back(error, turn, self._call)
+            messages, turn = await self._keeper.go_back(error, self._call)
         except Hung as hung:
             raise _Over("timed_out", self._wall.reason, str(hung)) from hung
         except Exception:
             raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
         self._milestones.go_back(turn)
-        return messages, turn
+        return messages
 
     async def _compacted(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Raises InvalidInput for what is no history."""
@@ -263,16 +267,16 @@ class Episode:
                 raise ValueError("a JSON object is needed")
         except (ValueError, TypeError, RecursionError) as error:
             return f"error: the arguments of `{name}` are not a JSON object: {error}"
-        self._external_calls += 1
+        asked = ToolCall(call_id=call.get("id", ""), name=name, arguments=parsed)
         with span(f"execute_tool {name}", self._traceparent, gen_ai_tool_name=name) as timed:
             try:
-                result = await self._call(
-                    self._environment.step, ToolCall(call_id=call.get("id", ""), name=name, arguments=parsed)
-                )
+                result = await self._keeper.journal.call(asked, lambda: self._carry_out(asked))
             except Hung as error:
                 raise _Over("timed_out", self._wall.reason, str(error)) from error
             except Rollback:
                 raise
+            except Departed as error:
+                raise _Over("failed", "environment_error", f"{error.code}: {error}") from error
             except Exception:
                 raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
             if not isinstance(result, StepResult) or not isinstance(result.content, str):
@@ -284,25 +288,9 @@ class Episode:
             raise _Over("completed", "submitted")
         return cut_text(result.content, self._limits.observation_bytes_max)
 
-    async def _score(self) -> Evaluated:
-        """Judge what is there, trying again when the evaluation itself fails. Raises Hung, InvalidInput."""
-        problem = ""
-        for tries in range(1, SCORE_TRIES_MAX + 1):
-            try:
-                score = await self._worker.call(self._environment.score, timeout_s=SCORE_S)
-            except Hung:
-                raise
-            except Exception as error:
-                if self._worker.has_hung:
-                    raise Hung(f"a step hung, and score() then failed: {error}") from error
-                problem = f"{type(error).__name__}: {error}"
-                continue
-            evaluated = _checked(score, self._environment.milestones, self._milestones.turns, tries)
-            if evaluated.valid:
-                return evaluated
-            problem = evaluated.evidence_json
-        evidence = json.dumps({"evaluation_failed": cut_detail(problem)})
-        return Evaluated(outcome=0.0, valid=False, evidence_json=evidence, tries=SCORE_TRIES_MAX)
+    async def _carry_out(self, call: ToolCall) -> Any:
+        self._external_calls += 1
+        return await self._call(self._environment.step, call)
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Inside what is left of the wall clock when it begins: a suspension does not stop what the environment is doing. Raises Hung."""
@@ -326,23 +314,3 @@ def _check_messages(what: str, messages: Any) -> None:
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) and "role" in m for m in messages):
         raise InvalidInput(f"{what} must return a list of messages in OpenAI's chat format")
     check_sendable(f"{what}'s messages", messages)
-
-
-def _checked(score: Any, weights: dict[str, float], turns: dict[str, int], tries: int) -> Evaluated:
-    """Raises InvalidInput for what is no score."""
-    if not isinstance(score, Score):
-        raise InvalidInput(f"score() must return gyre.env.Score, not {type(score).__name__}")
-    unknown = set(score.milestones) - set(weights)
-    if unknown:
-        raise InvalidInput(
-            f"score() named milestones that the environment does not declare: {', '.join(sorted(map(str, unknown)))}"
-        )
-    return Evaluated(
-        outcome=checked_outcome(score.outcome),
-        valid=bool(score.valid),
-        milestones={name: bool(reached) for name, reached in score.milestones.items()},
-        milestone_weights={name: float(weight) for name, weight in weights.items()},
-        milestone_turns=dict(turns),
-        evidence_json=evidence_json(score.evidence),
-        tries=tries,
-    )

@@ -1,15 +1,14 @@
-"""What an execution keeps of its world and of its messages, so that it can go back (C4).
+"""What an execution keeps of its world, its messages and its turns, so that it can go back (C4).
 
     after a turn, when it is due ──▶ Checkpoint(ordinal, turn, messages, digest of the workspace, state)
-    Rollback ──▶ the workspace as it was, restore(state), the messages of then ──▶ the model is asked again
+    Rollback, the next attempt ──▶ the workspace as it was, restore(state), the messages of then ──▶ the turns since, as they were, and on
 
-The gateway answers the calls that it has on record from its record, so going back to a world that now holds repeats the lost turns as they were,
-and nothing is sampled twice. What breaks at the same place again is not helped by going back, and fails the execution.
+Replies of the lost turns come from the journal (gyre.env.recording), so going back samples nothing twice. What breaks at the same place again is
+not helped by it, and fails the execution.
 """
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import tempfile
@@ -19,13 +18,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from gyre.env.environment import Environment, Rollback
+from gyre.env.recording import Journal, RecordDamaged, Redactor, Tape
+from gyre.env.recording.entries import Checkpoint
 from gyre.env.snapshots import Series, Store
 from gyre.env.snapshots.spacing import Spacing
 from gyre.env.worker import Hung
-from gyre.errors import InvalidInput
+from gyre.errors import Conflict, InvalidInput
+from gyre.ids import sample_id
 
 log = logging.getLogger(__name__)
 
@@ -38,56 +38,66 @@ COLLECT_EVERY = 32
 """Attempts between two collections: what a few attempts left behind is no load for a disk, and a collection looks at every file of the store."""
 REFERENCE_AGE_MAX_S = 7 * 86_400.0
 """Of an execution that ended without its process saying so."""
+TAPE_TRIES, TAPE_WAIT_S = 60, 0.25
+"""An older attempt in this process that was cancelled has up to ten seconds to close its world."""
 
 Call = Callable[..., Awaitable[Any]]
 """Runs a method in the environment's own thread, inside the wall clock."""
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment of an execution to which it can go back."""
-
-    ordinal: int
-    turn: int
-    """Model calls before it."""
-    messages: bytes
-    """JSON, as they stood."""
-    digest: str = ""
-    """Of the workspace's snapshot; empty where there is no workspace."""
-    state: bytes = b""
-
-
-class Turns:
-    """Numbers an execution's model calls as the gateway does: from 1, and equal conversations are the same call (also after a rollback)."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-
-    def of(self, messages: list[dict[str, Any]]) -> int:
-        """Of the call that asks with these messages. Raises TypeError for what is not JSON."""
-        return self._numbers.setdefault(hashlib.sha256(json.dumps(messages).encode()).digest(), len(self._numbers) + 1)
+class CannotResume(Exception):
+    """The world of an earlier attempt does not come back; this one may have been half restored, so a new one is needed."""
 
 
 class Keeper:
-    """One attempt's checkpoints."""
+    """One attempt's checkpoints and journal."""
 
-    def __init__(self, shelf: "Shelf", name: str, spacing: Spacing) -> None:
-        self._shelf, self._name, self._spacing = shelf, name, spacing
+    def __init__(self, shelf: "Shelf", execution: str, attempt: int, spacing: Spacing) -> None:
+        self._shelf, self._execution, self._name, self._spacing = (
+            shelf,
+            execution,
+            sample_id(execution, attempt),
+            spacing,
+        )
         self._environment: Environment
         self._series: Series | None = None
-        self._newest: Checkpoint | None = None
+        self._may_resume = True
         self._turn_began_s = 0.0
         self._rollbacks = self._rollbacks_here = 0
+        self.journal = Journal()
+        self.is_replay = False
+        """It goes on from an earlier attempt's checkpoint."""
         self.ordinal = 0
         self.rollback_turns = 0
 
-    async def begin(self, environment: Environment, messages: list[dict[str, Any]], call: Call) -> None:
-        """The world is up: its first checkpoint. Raises InvalidInput for a workspace that is no path, and Hung."""
+    @property
+    def has_acted(self) -> bool:
+        """The world is not as `reset` left it."""
+        return bool(self.journal.turns_since or (self.journal.checkpoint is not None and self.journal.checkpoint.turns))
+
+    async def begin(self, environment: Environment, messages: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
+        """The world is up: with its first checkpoint, or as it was at the last one of an earlier attempt. The messages to go on from.
+
+        Raises InvalidInput for a workspace that is no path, CannotResume (begin again with a new world), Hung."""
         self._environment = environment
         if not isinstance(environment.workspace, str | Path | None):
             raise InvalidInput(f"workspace must be a path, not {type(environment.workspace).__name__}")
-        if environment.workspace is not None or type(environment).snapshot is not Environment.snapshot:
-            await self._take(0, messages, call)
+        if self._may_resume:
+            quota = -1 if environment.calls_max is None else environment.calls_max
+            self.journal = Journal(await self._shelf.tape(self._execution), environment.outside, quota)
+        checkpoint = self.journal.checkpoint
+        if self._may_resume and checkpoint is not None and not self.journal.is_over:
+            await self._resume(checkpoint, call)
+            messages = json.loads(checkpoint.messages)
+        else:
+            self._may_resume = False
+            self.journal.begin(self._name, is_replay=False)
+            # Where nothing else is kept a later attempt goes on from what `reset` makes.
+            self.journal.keep(Checkpoint(ordinal=0, turn=0, messages=json.dumps(messages)))
+            if environment.workspace is not None or type(environment).snapshot is not Environment.snapshot:
+                await self._take(0, messages, call)
         self._turn_began_s = time.monotonic()
+        return messages
 
     async def after(self, turn: int, messages: list[dict[str, Any]], call: Call) -> None:
         """A turn went well; take a snapshot when it is due. One that cannot be taken is logged and harms nobody. Raises Hung."""
@@ -95,34 +105,35 @@ class Keeper:
             return
         now_s = time.monotonic()
         self._spacing.stepped(now_s - self._turn_began_s)
-        if self._newest is None or self._spacing.is_due(turn - self._newest.turn):
+        if self._spacing.is_due(self.journal.turns_since) and not self.journal.repeats:
             await self._take(turn, messages, call)
         self._turn_began_s = time.monotonic()
 
-    async def go_back(self, error: Rollback, turn: int, call: Call) -> tuple[list[dict[str, Any]], int]:
+    async def go_back(self, error: Rollback, call: Call) -> tuple[list[dict[str, Any]], int]:
         """(messages, turn) of the newest checkpoint, with the world as it was then. Raises `error` where there is none or it was no help, Hung, and
         whatever restoring raises."""
-        newest = self._newest
         self._rollbacks, self._rollbacks_here = self._rollbacks + 1, self._rollbacks_here + 1
-        if newest is None or self._rollbacks_here > ROLLBACKS_MAX or self._rollbacks > ROLLBACKS_TOTAL_MAX:
+        newest, lost = self.journal.checkpoint, self.journal.turns_since
+        if not newest.ordinal or self._rollbacks_here > ROLLBACKS_MAX or self._rollbacks > ROLLBACKS_TOTAL_MAX:
             raise error
-        log.info(
-            "%s goes back from turn %d to snapshot %d of turn %d: %s",
-            self._name,
-            turn,
-            newest.ordinal,
-            newest.turn,
-            error,
-        )
+        log.info("%s goes back %d turns to snapshot %d: %s", self._name, lost, newest.ordinal, error)
         self._spacing.failed()
-        self.rollback_turns += turn - newest.turn
+        self.rollback_turns += lost
         await self._restore(newest, call)
+        self.journal.rewind()
         self._turn_began_s = time.monotonic()
         return json.loads(newest.messages), newest.turn
 
-    async def close(self) -> None:
-        """The attempt is over."""
-        if self._series is not None:
+    async def close(self, reason: str) -> None:
+        """The attempt is over, for the reason of its ending; without one it was cancelled, and what is on record is for the next attempt."""
+        try:
+            if reason:
+                self.journal.over(reason)
+        except OSError as error:
+            log.warning("%s: its end is not on record: %s", self._name, error)
+        finally:
+            self.journal.close()
+        if self._series is not None and (reason or not self._shelf.records):
             await asyncio.to_thread(self._shelf.release, self._series)
 
     async def _take(self, turn: int, messages: list[dict[str, Any]], call: Call) -> None:
@@ -139,9 +150,8 @@ class Keeper:
         except Exception as error:
             log.warning("%s: no snapshot after turn %d: %s", self._name, turn, error)
             return
-        self._newest = Checkpoint(
-            ordinal=self.ordinal, turn=turn, messages=json.dumps(messages).encode(), digest=digest, state=state
-        )
+        text = json.dumps(messages)
+        self.journal.keep(Checkpoint(ordinal=self.ordinal, turn=turn, messages=text, digest=digest, state=state))
         self._rollbacks_here = 0
         self._spacing.took(time.monotonic() - begun_s)
 
@@ -149,41 +159,86 @@ class Keeper:
         """In the environment's thread."""
         if self._environment.workspace is None:
             return ""
-        if self._series is None:
-            self._series = Series(self._shelf.store(), self._name, self.ordinal)
-        snapshot = self._series.take(Path(self._environment.workspace))
+        snapshot = self._files().take(Path(self._environment.workspace))
         self.ordinal = snapshot.ordinal
         if snapshot.left_out:
             log.info("%s: snapshot %d is without %s", self._name, snapshot.ordinal, ", ".join(snapshot.left_out[:5]))
         return snapshot.digest
 
+    def _files(self) -> Series:
+        if self._series is None:
+            self._series = Series(
+                self._shelf.store(), self._execution if self._shelf.records else self._name, self.ordinal
+            )
+        return self._series
+
+    async def _resume(self, checkpoint: Checkpoint, call: Call) -> None:
+        self._may_resume = False
+        try:
+            if checkpoint.ordinal:
+                await self._restore(checkpoint, call)
+        except Hung:
+            raise
+        except Exception as error:
+            log.warning("%s begins anew, as snapshot %d does not come back: %s", self._name, checkpoint.ordinal, error)
+            raise CannotResume from error
+        self.ordinal, self.is_replay = checkpoint.ordinal, True
+        if self._series is not None:
+            self._series.ordinal = checkpoint.ordinal
+        self.journal.begin(self._name, is_replay=True)
+        log.info("%s goes on from snapshot %d, %d turns", self._name, checkpoint.ordinal, self.journal.turns_before)
+
     async def _restore(self, checkpoint: Checkpoint, call: Call) -> None:
         if checkpoint.digest:
-            await call(self._series.restore, checkpoint.digest, Path(self._environment.workspace))
+            await call(self._files().restore, checkpoint.digest, Path(self._environment.workspace))
         await call(self._environment.restore, checkpoint.state)
 
 
 class Shelf:
     """What a process's executions share: the store of their snapshots, and what they measured, by task type."""
 
-    def __init__(self, root: Path | None = None) -> None:
-        """Without a `root` snapshots live in a temporary folder, as long as the process."""
-        self._root = root
+    def __init__(self, root: Path | None = None, redactor: Redactor | None = None) -> None:
+        """`root` holds snapshots, and records where there is a `redactor` for them, for the next attempts of any process. Without it snapshots live
+        in a temporary folder, as long as the process."""
+        if redactor is not None and root is None:
+            raise InvalidInput("to record tool calls a folder is needed: give `state`, or set GYRE_ENVIRONMENT_STATE")
+        self._root, self._redactor = root, redactor
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._store: Store | None = None
         self._released = 0
         self._spacings: defaultdict[str, Spacing] = defaultdict(Spacing)
 
-    def keeper(self, name: str, task_type: str) -> Keeper:
-        """For one attempt, by a name of its own."""
-        return Keeper(self, name, self._spacings[task_type])
+    @property
+    def records(self) -> bool:
+        """Turns and tool calls go on record."""
+        return self._redactor is not None
+
+    def keeper(self, execution: str, attempt: int, task_type: str) -> Keeper:
+        return Keeper(self, execution, attempt, self._spacings[task_type])
+
+    async def tape(self, execution: str) -> Tape | None:
+        """None where nothing is recorded, and where an older attempt's process does not let go of it."""
+        if self._redactor is None:
+            return None
+        path = self._root / "records" / f"{execution}.tape"
+        for tries in range(TAPE_TRIES):
+            try:
+                return await asyncio.to_thread(Tape, path, self._redactor)
+            except RecordDamaged as error:
+                log.warning("%s; it is set aside", error)
+                path.replace(path.with_suffix(".damaged"))
+            except Conflict as error:
+                if tries + 1 == TAPE_TRIES:
+                    log.warning("%s: nothing is recorded: %s", execution, error)
+                await asyncio.sleep(TAPE_WAIT_S)
+        return None
 
     def store(self) -> Store:
         """Made when the first snapshot is taken: most environments take none."""
         if self._store is None:
             if self._root is None:
                 self._temporary = tempfile.TemporaryDirectory(prefix="gyre-snapshots-")
-            self._store = Store(Path(self._temporary.name) if self._root is None else self._root)
+            self._store = Store(Path(self._temporary.name) if self._root is None else self._root / "snapshots")
         return self._store
 
     def release(self, series: Series) -> None:

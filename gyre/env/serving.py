@@ -19,6 +19,8 @@ from pathlib import Path
 from gyre import telemetry
 from gyre.env.attachment import Attachment
 from gyre.env.environment import Environment, Task
+from gyre.env.keeping import Shelf
+from gyre.env.recording import Redactor
 from gyre.errors import GyreError
 from gyre.run_folder import RunFolder
 
@@ -31,13 +33,19 @@ EXIT_USER_ERROR = 2
 Factory = Callable[[Task], Environment]
 
 
-def serve(factory: Factory, name: str, slots: int = SLOTS, address: str | None = None, key: str | None = None) -> None:
+def serve(
+    factory: Factory, name: str, slots: int = SLOTS, address: str | None = None, key: str | None = None,
+    state: Path | str | None = None, record_tools: bool = False, redactor: Redactor | None = None,
+) -> None:  # fmt: skip
     """Attach `factory` (an Environment class, or what makes one from a Task) and serve until SIGTERM or Ctrl-C.
+
+    `state` is a folder for snapshots, and with `record_tools` for what was said and done, secrets redacted by `redactor`'s rules; an attempt that
+    follows a lost one then goes on where that was (C3, C4). Every process that serves this environment must see the same folder.
 
     Command-line options win over the environment's variables, these over the arguments. Exits with 2 when the gateway refuses the
     key or the environment.
     """
-    options = _options(name, slots, address, key)
+    options = _options(name, slots, address, key, state, record_tools)
     logging.basicConfig(
         level=options.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -46,7 +54,9 @@ def serve(factory: Factory, name: str, slots: int = SLOTS, address: str | None =
         raise SystemExit(EXIT_USER_ERROR)
     _set_up_traces(name)
     try:
-        asyncio.run(_until_signal(serve_async(factory, name, options.slots, options.address, options.key)))
+        recording = (redactor or Redactor()) if options.record_tools else None
+        shelf = Shelf(Path(options.state) if options.state else None, recording)
+        asyncio.run(_until_signal(serve_async(factory, name, options.slots, options.address, options.key, shelf)))
     except GyreError as error:
         print(f"{name}: {error}", file=sys.stderr)
         raise SystemExit(EXIT_USER_ERROR) from error
@@ -54,12 +64,16 @@ def serve(factory: Factory, name: str, slots: int = SLOTS, address: str | None =
         telemetry.shutdown()
 
 
-async def serve_async(factory: Factory, name: str, slots: int, address: str, key: str = "") -> None:
+async def serve_async(
+    factory: Factory, name: str, slots: int, address: str, key: str = "", shelf: Shelf | None = None
+) -> None:
     """As `serve`, inside a running loop, until cancelled. Raises Unavailable (wrong key), InvalidInput (refused)."""
-    await Attachment(factory, name, slots, address, key).serve()
+    await Attachment(factory, name, slots, address, key, shelf).serve()
 
 
-def _options(name: str, slots: int, address: str | None, key: str | None) -> argparse.Namespace:
+def _options(
+    name: str, slots: int, address: str | None, key: str | None, state: Path | str | None, record_tools: bool
+) -> argparse.Namespace:
     variables = os.environ
     parser = argparse.ArgumentParser(description=f"Serves the environment `{name}` to a Gyre run.")
     parser.add_argument(
@@ -70,6 +84,12 @@ def _options(name: str, slots: int, address: str | None, key: str | None) -> arg
     parser.add_argument("--key", default=variables.get("GYRE_ENVIRONMENT_KEY", key or ""), help="the environments' key")
     parser.add_argument(
         "--slots", type=int, default=variables.get("GYRE_ENVIRONMENT_SLOTS", slots), help="executions at once"
+    )
+    parser.add_argument(
+        "--state", default=variables.get("GYRE_ENVIRONMENT_STATE", state or ""), help="folder of snapshots and records"
+    )
+    parser.add_argument(
+        "--record-tools", action="store_true", default=record_tools, help="record tool calls, and go on from them"
     )
     parser.add_argument("--log-level", default="INFO")
     return parser.parse_known_args()[0]

@@ -1,12 +1,11 @@
 """Going back to a snapshot (C4): the world, the messages and the books."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from gyre.env import Rollback, Score, StepResult
-from gyre.env.keeping import ROLLBACKS_MAX, Turns
+from gyre.env.keeping import ROLLBACKS_MAX
 from gyre.env.snapshots.spacing import Spacing
 from tests.unit.env.doubles import Counter, tool_reply
 from tests.unit.env.test_episode import drive
@@ -60,20 +59,20 @@ def writer(tmp_path):
 
 
 def recorded(body, n):
-    """The gateway's way: the reply to a conversation is the same each time it is asked."""
     return tool_reply()
 
 
 async def test_a_rollback_brings_back_files_memory_and_messages_and_its_loss_is_counted(writer):
-    """The fourth step breaks: back to snapshot 2 of turn 2, two turns lost; the world ends as if nothing had happened. Two more snapshots
-    followed it: of turn 4."""
+    """The fourth step breaks: back to snapshot 2 of turn 2, two turns lost, and a third snapshot after turn 4. The world ends as if nothing had
+    happened."""
     writer.breaks = (4,)
     ending, chat, _ = await drive(writer, recorded)
     assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("completed", "submitted", 1.0)
     assert (ending.snapshots, ending.rollback_turns) == (3, 2)
-    bodies = [json.dumps(request["messages"]) for request in chat.requests]
-    assert len(bodies) == 7 and bodies[4:6] == bodies[2:4], "turns 3 and 4 are asked again with the messages of then"
     assert ending.external_calls == 7
+    assert [len(request["messages"]) for request in chat.requests] == [1, 3, 5, 7, 9], (
+        "lost turns are repeated, not sampled again"
+    )
 
 
 async def test_milestones_of_the_lost_turns_are_looked_for_again(writer):
@@ -83,20 +82,26 @@ async def test_milestones_of_the_lost_turns_are_looked_for_again(writer):
     assert ending.evaluation.milestone_turns == {"counted": 3}
 
 
-async def test_turns_are_numbered_as_the_gateway_counts_them(writer):
-    """Repeated calls are answered from the record and cost no turn: five are enough for an execution of five with two lost."""
+async def test_lost_turns_do_not_count_twice(writer):
+    """Repeated replies are no model calls: five are enough for an execution of five turns of which two were lost."""
     writer.breaks = (4,)
     ending, _, _ = await drive(writer, recorded, turns_max=5)
     assert ending.reason == "submitted"
-    turns = Turns()
-    histories = [[{"role": "user", "content": text}] for text in "abc"]
-    assert [turns.of(history) for history in [*histories, histories[1], [{"role": "user", "content": "d"}]]] == [
-        1,
-        2,
-        3,
-        2,
-        4,
-    ]
+
+
+async def test_a_world_that_does_otherwise_the_second_time_is_gone_on_in_for_real(writer):
+    """Step 3 says something else when it is repeated: its reply stays, turn 4's is forgotten and the model is asked with what is now before it."""
+    writer.breaks = (4,)
+
+    def step(self, call, real=Writer.step):
+        result = real(self, call)
+        return StepResult(content=f"other {result.content}", done=result.done) if type(self).steps == 5 else result
+
+    writer.step = step
+    ending, chat, _ = await drive(writer, recorded)
+    assert ending.reason == "submitted" and ending.rollback_turns == 2
+    last = [request["messages"][-1]["content"] for request in chat.requests]
+    assert last == ["count to three", "1", "2", "3", "other 3", "4"]
 
 
 async def test_what_breaks_at_the_same_place_again_fails_the_execution(writer):

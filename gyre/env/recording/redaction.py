@@ -1,0 +1,101 @@
+"""Secrets are replaced before anything is written: by the name of the field that holds them, and by what they look like. Pure."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from gyre.errors import ConfigError
+
+MASK = "[redacted]"
+KEYS = (
+    "authorization", "proxy_authorization", "api_key", "apikey", "x_api_key", "token", "access_token", "refresh_token", "id_token", "auth_token",
+    "secret", "client_secret", "password", "passwd", "passphrase", "cookie", "set_cookie", "private_key", "credentials",
+)  # fmt: skip
+"""Fields whose values are secrets whatever they look like; upper and lower case and `-` for `_` are the same."""
+_START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
+"""A word begins here, also after an escape in a piece of JSON (`\nBearer …`), where `\b` sees none."""
+PATTERNS = {
+    rf"(?ai){_START}authorization\W{{1,8}}(?:basic|bearer|token|digest)\s+[^\s\"',;\\]+": ("authorization",),
+    rf"(?ai){_START}bearer\s+(?:(?=[^\s\"']*\d)[A-Za-z0-9._~+/=-]{{8,}}|[A-Za-z0-9._~+/=-]{{24,}})": ("bearer",),
+    rf"{_START}sk-[A-Za-z0-9_-]{{16,}}": ("sk-",),
+    rf"{_START}gh[pousr]_[A-Za-z0-9]{{20,}}": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"),
+    rf"{_START}github_pat_[A-Za-z0-9_]{{20,}}": ("github_pat_",),
+    rf"{_START}(?:AKIA|ASIA)[0-9A-Z]{{16}}(?![0-9A-Z])": ("akia", "asia"),
+    rf"{_START}xox[abeprs]-[A-Za-z0-9-]{{10,}}": ("xox",),
+    rf"{_START}AIza[0-9A-Za-z_-]{{30,}}": ("aiza",),
+    rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*": ("eyj",),
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)": ("private key-----",),
+    r"(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)": ("://",),
+    rf"(?ai){_START}(?:x[-_])?(?:authorization|api[-_]?key|(?:access|refresh|auth)[-_]?token|client[-_]?secret|secret|password|passwd)"
+    r"\\*[\"']?\s{0,8}[:=]\s{0,8}\\*[\"']?(?!\[redacted\])[^\s\"',;\\]{3,}": (
+        "auth",
+        "api",
+        "token",
+        "secret",
+        "passw",
+    ),
+}
+"""Credentials in headers, keys of well-known services, JSON web tokens, private keys, user:password in an address, `api_key=…` in a text.
+To each what a text must hold, in lower case, to match it: looking for that costs a hundredth of looking for the rule."""
+ROUNDS_MAX = 5
+
+
+class Redactor:
+    """Replaces what matches by MASK. What it returns matches none of its rules."""
+
+    def __init__(self, patterns: Iterable[str] = (), keys: Iterable[str] = ()) -> None:
+        """`patterns` (regular expressions) and `keys` (names of fields) come on top of the built-in ones. Raises ConfigError."""
+        self._rules: list[tuple[re.Pattern[str], tuple[str, ...]]] = []
+        for pattern, needles in {**PATTERNS, **dict.fromkeys(patterns, ("",))}.items():
+            try:
+                rule = re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"redaction rule {pattern!r} is no regular expression: {error}") from error
+            if rule.search("") or rule.search(MASK):
+                raise ConfigError(f"redaction rule {pattern!r} matches the empty text or {MASK}, so everything")
+            self._rules.append((rule, needles))
+        self._keys = {_plain(key) for key in (*KEYS, *keys)}
+
+    def text(self, text: str) -> str:
+        """Without what matches a rule, also what only matches after others were replaced."""
+        text = text.encode(errors="replace").decode()
+        low = text.lower()
+        rules = [rule for rule, needles in self._rules if any(needle in low for needle in needles)]
+        for _ in range(ROUNDS_MAX):
+            before = text
+            for rule in rules:
+                text = rule.sub(MASK, text)
+            if text == before:
+                return text
+        return MASK if any(rule.search(text) for rule in rules) else text
+
+    def value(self, value: Any) -> Any:
+        """JSON values, redacted by the names of fields and by what texts look like."""
+        if isinstance(value, str):
+            return self.document(value)
+        if isinstance(value, dict):
+            return {
+                self.text(str(key)): MASK if _plain(str(key)) in self._keys and inner is not None else self.value(inner)
+                for key, inner in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.value(inner) for inner in value]
+        return value
+
+    def document(self, text: str) -> str:
+        """A text that may be JSON itself (arguments of a call, the reply of a service): then by names of its fields, too."""
+        if text.lstrip()[:1] in ("{", "[", '"'):
+            try:
+                parsed = json.loads(text)
+                if (redacted := self.value(parsed)) != parsed:
+                    text = json.dumps(redacted, ensure_ascii=False)
+            except RecursionError:
+                return MASK
+            except ValueError:
+                pass
+        return self.text(text)
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace("-", "_")

@@ -1,0 +1,105 @@
+"""An append-only file of entries, one a line: `CRC32 JSON`.
+
+A line is written by one call and is there whole or is the last one, so that a process may be killed at any moment; the torn end is cut off when the
+file is opened again. One process at a time has it open. Nothing is written that was not redacted: every entry goes through `Redactor` here.
+"""
+
+import fcntl
+import os
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from gyre.env.recording.entries import ARGUMENTS_CHARS_MAX, Called, Checkpoint, Entry, Over, Reply
+from gyre.env.recording.redaction import Redactor
+from gyre.errors import Conflict, InvalidInput
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Entry)
+
+
+class RecordDamaged(InvalidInput):
+    """A line in the middle of the file is not what was written."""
+
+    code = "record_damaged"
+
+
+class Tape:
+    """Methods block, for a write each."""
+
+    def __init__(self, path: Path, redactor: Redactor, sync: bool = True) -> None:
+        """`sync`: calls to the outside and checkpoints also survive a loss of power. Raises Conflict where it is open elsewhere, RecordDamaged."""
+        self.redactor, self._sync = redactor, sync
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.entries, self._length = _read(path)
+            os.ftruncate(self._file, self._length)
+        except BlockingIOError:
+            self.close()
+            raise Conflict(f"{path} is open in another process: an older attempt still runs") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, entry: Entry) -> None:
+        """Redacted. Raises OSError; then the file is as it was before."""
+        entry = _redacted(entry, self.redactor)
+        data = _ENCODER.encode(entry)
+        line = b"%08x %s\n" % (zlib.crc32(data), data)
+        try:
+            if os.write(self._file, line) != len(line):
+                raise OSError("the disk is full")
+            if self._sync and _must_last(entry):
+                os.fdatasync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._length)
+            raise
+        self._length += len(line)
+
+    def close(self) -> None:
+        """Repeats change nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _read(path: Path) -> tuple[list[Entry], int]:
+    """(entries, bytes that hold them)."""
+    data = path.read_bytes()
+    entries: list[Entry] = []
+    at = 0
+    while (end := data.find(b"\n", at)) >= 0:
+        line = data[at:end]
+        try:
+            if int(line[:8], 16) != zlib.crc32(line[9:]):
+                raise ValueError("its checksum is another one")
+            entries.append(_DECODER.decode(line[9:]))
+        except (ValueError, msgspec.DecodeError) as error:
+            if end + 1 == len(data):  # the last one: torn by a loss of power
+                break
+            raise RecordDamaged(f"{path}: line {len(entries) + 1} is damaged: {error}") from error
+        at = end + 1
+    return entries, at
+
+
+def _must_last(entry: Entry) -> bool:
+    return isinstance(entry, Checkpoint | Over) or (isinstance(entry, Called) and entry.is_outside)
+
+
+def _redacted(entry: Entry, redactor: Redactor) -> Entry:
+    replace = msgspec.structs.replace
+    if isinstance(entry, Called):
+        arguments = redactor.document(entry.arguments)
+        return replace(
+            entry, name=redactor.text(entry.name), arguments=redactor.text(arguments[:ARGUMENTS_CHARS_MAX]),
+            content=redactor.document(entry.content),
+        )  # fmt: skip
+    if isinstance(entry, Reply):
+        message = redactor.value(entry.message)
+        return replace(entry, message=message, is_masked=entry.is_masked or message != entry.message)
+    if isinstance(entry, Checkpoint):
+        return replace(entry, messages=redactor.document(entry.messages))
+    return entry

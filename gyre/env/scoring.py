@@ -1,0 +1,70 @@
+"""Judging what an execution left behind (B4, D5)."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from gyre.env.environment import Environment, Score
+from gyre.env.limits import checked_outcome, cut_detail, evidence_json
+from gyre.env.worker import Hung, Worker
+from gyre.errors import InvalidInput
+
+SCORE_TRIES_MAX = 3
+"""A failed evaluation is tried again this often in all, then said to be invalid; it never becomes a zero (B4)."""
+SCORE_S = 60.0
+"""An evaluation that takes longer has hung."""
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
+    """A score with its milestones' weights and how many tries it took."""
+
+    outcome: float
+    valid: bool
+    milestones: dict[str, bool] = {}
+    milestone_weights: dict[str, float] = {}
+    milestone_turns: dict[str, int] = {}
+    evidence_json: str = "{}"
+    tries: int = 1
+
+
+async def judge(environment: Environment, worker: Worker, turns: dict[str, int]) -> Evaluated:
+    """Judge what is there, trying again when the evaluation itself fails; `turns`: milestone → model calls after which it was first verified.
+    Raises Hung, InvalidInput."""
+    problem = ""
+    for tries in range(1, SCORE_TRIES_MAX + 1):
+        try:
+            score = await worker.call(environment.score, timeout_s=SCORE_S)
+        except Hung:
+            raise
+        except Exception as error:
+            if worker.has_hung:
+                raise Hung(f"a step hung, and score() then failed: {error}") from error
+            problem = f"{type(error).__name__}: {error}"
+            continue
+        evaluated = _checked(score, environment.milestones, turns, tries)
+        if evaluated.valid:
+            return evaluated
+        problem = evaluated.evidence_json
+    evidence = json.dumps({"evaluation_failed": cut_detail(problem)})
+    return Evaluated(outcome=0.0, valid=False, evidence_json=evidence, tries=SCORE_TRIES_MAX)
+
+
+def _checked(score: Any, weights: dict[str, float], turns: dict[str, int], tries: int) -> Evaluated:
+    """Raises InvalidInput for what is no score."""
+    if not isinstance(score, Score):
+        raise InvalidInput(f"score() must return gyre.env.Score, not {type(score).__name__}")
+    unknown = set(score.milestones) - set(weights)
+    if unknown:
+        raise InvalidInput(
+            f"score() named milestones that the environment does not declare: {', '.join(sorted(map(str, unknown)))}"
+        )
+    return Evaluated(
+        outcome=checked_outcome(score.outcome),
+        valid=bool(score.valid),
+        milestones={name: bool(reached) for name, reached in score.milestones.items()},
+        milestone_weights={name: float(weight) for name, weight in weights.items()},
+        milestone_turns=dict(turns),
+        evidence_json=evidence_json(score.evidence),
+        tries=tries,
+    )

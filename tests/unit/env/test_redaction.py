@@ -1,0 +1,108 @@
+"""Secrets never reach the record (evidence: redacted by rule before writing)."""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gyre.env.recording import MASK, Redactor, Tape
+from gyre.env.recording.entries import Called, Checkpoint, Reply
+from gyre.env.recording.redaction import PATTERNS
+from gyre.errors import ConfigError
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+WORDS = st.text(LETTERS, min_size=24, max_size=40).map("q{}".format)
+SECRETS = st.one_of(
+    WORDS.map("Bearer {}".format), WORDS.map("sk-{}".format), WORDS.map("ghp_{}".format), WORDS.map("github_pat_{}".format),
+    WORDS.map("xoxb-{}".format), WORDS.map(lambda w: f"AIza{w}abcdef"), WORDS.map(lambda w: f"eyJ{w}.{w}.{w}"),
+    WORDS.map(lambda w: f"-----BEGIN RSA PRIVATE KEY-----\n{w}\n-----END RSA PRIVATE KEY-----"), WORDS.map("api_key={}".format),
+    WORDS.map("password: '{}'".format), WORDS.map('"client_secret": "{}"'.format), WORDS.map("https://user:{}@host/x".format),
+    WORDS.map("CORP-{}".format), WORDS.map("X-Api-Key: {}".format),
+    WORDS.map("Authorization: Basic {}=".format), WORDS.map('{{"password": "{}'.format),
+)  # fmt: skip
+HARMLESS = st.text(st.characters(codec="utf-8"), max_size=20)
+TEXTS = st.lists(st.one_of(SECRETS, HARMLESS), max_size=4).map("\n".join)
+VALUES = st.recursive(
+    st.one_of(TEXTS, st.none(), st.integers(-9, 9), st.booleans()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(TEXTS, inner, max_size=3),
+        inner.map(lambda value: json.dumps(value)),
+    ),
+    max_leaves=8,
+)
+CORP = r"\bCORP-[A-Za-z0-9]{8,}"
+RULES = [re.compile(pattern) for pattern in (*PATTERNS, CORP)]
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+@given(VALUES, TEXTS, TEXTS)
+@settings(max_examples=100, deadline=None)
+def test_nothing_that_matches_a_rule_reaches_the_file(value, content, name):
+    """In whatever it stands: arguments, results, messages, JSON inside JSON; neither a text that matches, nor what it was in the input."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.tape"
+        tape = Tape(path, Redactor([CORP]), sync=False)
+        tape.append(Called(ordinal=1, name=name, arguments=json.dumps(value), arguments_digest="", content=content))
+        tape.append(Reply(turn=1, message={"role": "assistant", "content": content, "arguments": value}))
+        tape.append(Checkpoint(ordinal=1, turn=1, messages=json.dumps([{"role": "tool", "content": value}])))
+        tape.close()
+        written = path.read_bytes().decode()
+    for line in written.strip("\n").split("\n"):
+        for text in leaves(json.loads(line[9:])):
+            assert not any(rule.search(text) for rule in RULES), text
+    for word in re.findall(r"q[A-Za-z0-9]{24,}", "\n".join([content, name, *leaves(value)])):
+        assert word not in written
+
+
+@pytest.mark.parametrize("key", ["Authorization", "api_key", "X-API-Key", "Set-Cookie", "PASSWORD", "token"])
+def test_fields_named_as_secrets_are_redacted_whatever_is_in_them(key):
+    redactor = Redactor(keys=["pin"])
+    assert redactor.value({key: "abc", "pin": 1234, "n": {key: ["a"]}}) == {key: MASK, "pin": MASK, "n": {key: MASK}}
+    assert json.loads(redactor.document(json.dumps({key: "abc", "x": 1}))) == {key: MASK, "x": 1}
+    assert redactor.document('{"x":  1}') == '{"x":  1}', "what holds no secret stays as it was, spaces too"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["the token was lost", "password", "basic arithmetic", "2 + 2", "sk-", "https://host/a:b", "secret: ",
+     "x = password_of(user)", "bearer responsibilities",
+     ""],
+)  # fmt: skip
+def test_ordinary_texts_stay(text):
+    assert Redactor().text(text) == text
+
+
+@pytest.mark.parametrize("pattern", ["(", "x*", "", r"\w+", "redacted"])
+def test_rules_that_match_everything_or_nothing_are_refused(pattern):
+    with pytest.raises(ConfigError, match="redaction rule"):
+        Redactor([pattern])
+
+
+def test_a_text_whose_replacement_matches_again_is_redacted_whole():
+    """`aabb` → each round removes the inner `ab` and leaves one around it; after five rounds nothing may be left of it."""
+    redactor = Redactor([r"a(\[redacted\])*b"])
+    assert "ab" not in redactor.text("a" * 20 + "b" * 20) and not re.search(
+        r"a(\[redacted\])*b", redactor.text("a" * 20 + "b" * 20)
+    )
+
+
+def test_bad_input_nested_deep_or_with_lone_surrogates():
+    redactor = Redactor()
+    assert redactor.document("[" * 100_000) in (MASK, "[" * 100_000)
+    assert redactor.text("\ud800x") == "?x"
