@@ -1,6 +1,6 @@
 """The first schema: all facts of one training run, and spans.
 
-Frozen: later changes are migrations of their own. What columns mean is said in services/ledger/core/tables.py.
+Frozen: later changes are migrations of their own. What columns mean is said in services/ledger/core/tables.
 """
 
 import sqlalchemy as sa

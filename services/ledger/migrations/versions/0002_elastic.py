@@ -1,6 +1,6 @@
 """The elastic scheduler's facts: bursts, plans, cells' capacity, commands to executions.
 
-Frozen: later changes are migrations of their own. What columns mean is said in services/ledger/core/tables.py.
+Frozen: later changes are migrations of their own. What columns mean is said in services/ledger/core/tables.
 """
 
 import sqlalchemy as sa

@@ -1,0 +1,22 @@
+"""The schema: one set of tables for SQLite and PostgreSQL, one file a book. Column comments say where a value comes from and what it serves.
+
+Every table is keyed by `run` and its fact's natural key, so that several runs may share a database and a repeated fact changes
+nothing. Text columns named *_json hold JSON. Times end in `_at_s` (Unix seconds). NULL means: this part of the story has not been told yet.
+Rows that several facts tell together (MERGED) are filled column by column; all other rows are written once.
+"""
+
+import sqlalchemy as sa
+
+from services.ledger.core.schema import METADATA
+from services.ledger.core.tables import cells, executions, run, samples, steps
+from services.ledger.core.tables.run import FACTS, INTAKE
+
+__all__ = ["FACTS", "INTAKE", "MERGED", "METADATA", "cells", "executions", "run", "samples", "steps"]
+
+MERGED = frozenset({"attempts", "batch_groups", "steps", "micro", "commands"})
+
+for _name, _on in {
+    "attempts": ("sample_id",), "calls": ("sample_id",), "step_samples": ("sample_id",), "batch_samples": ("sample_id",),
+    "samples": ("execution_id",), "drops": ("execution_id",), "executions": ("group_id",),
+}.items():  # fmt: skip
+    sa.Index(f"{_name}_by_{_on[0]}", *(METADATA.tables[_name].c[column] for column in ("run", *_on)))
