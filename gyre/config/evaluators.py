@@ -37,9 +37,14 @@ def problems(config: Config) -> list[str]:
 def _own(one: EvaluatorConfig) -> list[str]:
     where, found = f"evaluators `{one.name}`", []
     if one.transport == "http":
-        if not one.url.startswith(("http://", "https://")) or not urlsplit(one.url).hostname:
+        host, has_secret = _parts(one.url)
+        if not one.url.startswith(("http://", "https://")) or not host:
             found.append(f"{where}: transport http needs url, e.g. http://127.0.0.1:8090/score, not {one.url!r}")
-        elif one.token_env and one.url.startswith("http://") and not _is_loopback(urlsplit(one.url).hostname or ""):
+        elif has_secret:
+            found.append(
+                f"{where}: url holds a name or password, which would be stored with the run; name a variable in token_env instead"
+            )
+        elif one.token_env and one.url.startswith("http://") and not _is_loopback(host):
             found.append(f"{where}: token_env would send its token in the clear to {one.url}; use https")
     if one.transport == "grpc" and not one.address.rpartition(":")[2].isdigit():
         found.append(f"{where}: transport grpc needs address, e.g. 127.0.0.1:9100, not {one.address!r}")
@@ -80,6 +85,15 @@ def _shares(config: Config) -> list[str]:
             f"much as a verified success; below {line:.3g} it cannot (1 − (1 − Σ learned weights)·(1 − Σ dense weights))"
         )
     return found
+
+
+def _parts(url: str) -> tuple[str, bool]:
+    """Host, empty where there is none, and whether a name or password stands before it."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", "@" in parts.netloc
+    except ValueError:
+        return "", False
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ from gyre.config import EvaluatorConfig
 from gyre.errors import ConfigError, InvalidInput, Unavailable
 from gyre.evaluation import Execution, Finding, wire
 from gyre.rpc import open_channel
+from services.trajproc.evaluators.secrets import without
 
 ANSWER_BYTES_MAX = 64 * 1024
 """Of an HTTP answer; evidence may have 16 KiB. A gRPC answer is bounded by the transport (gyre.rpc, 4 MiB)."""
@@ -28,11 +29,16 @@ class Client(Protocol):
 
 
 def token_of(settings: EvaluatorConfig) -> str:
-    """The token in the configured environment variable. Raises ConfigError where it is not set."""
+    """The token in the configured environment variable. Raises ConfigError where it is not set, or can be in no header."""
     if not settings.token_env:
         return ""
-    if not (token := os.environ.get(settings.token_env, "")):
+    token = os.environ.get(settings.token_env, "").strip()
+    if not token:
         raise ConfigError(f"evaluators `{settings.name}`: the environment variable {settings.token_env} is not set")
+    if not (token.isascii() and token.isprintable()):
+        raise ConfigError(
+            f"evaluators `{settings.name}`: the token in {settings.token_env} may hold printable ASCII only"
+        )
     return token
 
 
@@ -44,7 +50,7 @@ class HttpClient:
     """JSON by POST (docs/evaluators.md). No redirects, no proxy, no cookies, no compression: what is bounded is what is read."""
 
     def __init__(self, settings: EvaluatorConfig, token: str) -> None:
-        self._settings = settings
+        self._settings, self._token = settings, token
         self._headers = {"content-type": "application/json", "accept-encoding": "identity"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
@@ -56,7 +62,7 @@ class HttpClient:
         async with session.post(self._settings.url, data=body, allow_redirects=False) as response:
             answer = await _read(response)
             if response.status != 200:
-                said = answer.decode(errors="replace")[:SHOWN_CHARS_MAX]
+                said = without(answer.decode(errors="replace"), self._token)[:SHOWN_CHARS_MAX]
                 raise Unavailable(f"status {response.status}: {said}")
             return wire.finding_of_json(answer)
 
@@ -90,7 +96,7 @@ class GrpcClient:
     """EvaluatorService.Evaluate."""
 
     def __init__(self, settings: EvaluatorConfig, token: str) -> None:
-        self._settings = settings
+        self._settings, self._token = settings, token
         self._channel = open_channel(settings.address, token)
         self._stub = evaluation_pb2_grpc.EvaluatorServiceStub(self._channel)
 
@@ -99,7 +105,8 @@ class GrpcClient:
         try:
             response = await self._stub.Evaluate(request, timeout=self._settings.timeout_s)
         except grpc.aio.AioRpcError as error:
-            raise Unavailable(f"{error.code().name}: {(error.details() or '')[:SHOWN_CHARS_MAX]}") from error
+            said = without(error.details() or "", self._token)[:SHOWN_CHARS_MAX]
+            raise Unavailable(f"{error.code().name}: {said}") from error
         return wire.finding_of_proto(response)
 
     async def close(self) -> None:

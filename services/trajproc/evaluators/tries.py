@@ -9,6 +9,7 @@ from gyre.config import EvaluatorConfig
 from gyre.errors import GyreError
 from gyre.evaluation import Finding, checked
 from gyre.evaluation.evaluator import plain
+from services.trajproc.evaluators.secrets import finding_without, without
 
 BACKOFF_S = 0.5
 """Wait after the first failed try; it doubles with each."""
@@ -35,7 +36,7 @@ async def ask_within_budget(
 ) -> Answer:
     """At most `tries` tries inside `budget_s`, each at most `timeout_s`. Every error counts as a failed try, none is raised.
 
-    `secret` is taken out of what is said of an error: a server may send back what it was sent.
+    `secret` is taken out of answers and of what is said of an error: a server may send back what it was sent.
     """
     began_s, tried, detail = clock.monotonic_s(), 0, ""
     while tried < settings.tries and (left_s := settings.budget_s - (clock.monotonic_s() - began_s)) > 0:
@@ -43,7 +44,7 @@ async def ask_within_budget(
         wait_s = min(settings.timeout_s, left_s)
         try:
             async with asyncio.timeout(wait_s):
-                finding = checked(await ask())
+                finding = checked(finding_without(await ask(), secret))
             return Answer(finding, tried, clock.monotonic_s() - began_s)
         except TimeoutError:
             detail = f"no answer within {wait_s:.3g} s"
@@ -54,6 +55,4 @@ async def ask_within_budget(
         if tried < settings.tries:
             left_s = settings.budget_s - (clock.monotonic_s() - began_s)
             await sleep(max(0.0, min(BACKOFF_S * 2 ** (tried - 1), BACKOFF_S_MAX, left_s)))
-    if secret:
-        detail = detail.replace(secret, "[token]")
-    return Answer(None, tried, clock.monotonic_s() - began_s, plain(detail))
+    return Answer(None, tried, clock.monotonic_s() - began_s, plain(without(detail, secret)))

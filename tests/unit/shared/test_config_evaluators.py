@@ -25,6 +25,8 @@ def test_weights_that_keep_precedence_are_taken():
         ([LEARNED, LEARNED], {}, "`taste` is named twice"),
         ([{**LEARNED, "url": ""}], {}, "needs url, e.g. http://127.0.0.1:8090/score"),
         ([{**LEARNED, "url": "ftp://x"}], {}, "needs url"),
+        ([{**LEARNED, "url": "http://[x"}], {}, "needs url"),
+        ([{**LEARNED, "url": "https://me:s3cret@host/score"}], {}, "name a variable in token_env instead"),
         ([{**LEARNED, "transport": "grpc"}], {}, "needs address, e.g. 127.0.0.1:9100"),
         ([{**LEARNED, "address": "127.0.0.1:1"}], {}, "does not use '127.0.0.1:1'"),
         ([{**LEARNED, "url": "http://rewards.example/score", "token_env": "T"}], {}, "in the clear .* use https"),

@@ -83,6 +83,19 @@ async def test_the_token_is_in_no_word_about_an_error():
     answers = Answers(clock, Unavailable("status 401: you sent Bearer s3cret"))
     answer = await ask_within_budget(answers.ask, settings(tries=1), clock, answers.sleep, secret="s3cret")
     assert answer.detail == "status 401: you sent Bearer [token]"
+    refused = Answers(clock, Finding(score=0.5, valid=False, detail="x" * 497 + "s3cret"))
+    answer = await ask_within_budget(refused.ask, settings(tries=1), clock, refused.sleep, secret="s3cret")
+    assert "s3c" not in answer.detail, "no part of it is left where a text is cut"
+
+
+async def test_the_token_is_in_no_answer_either():
+    """A server that adds its request's headers to its evidence would put the token into the books of every sample."""
+    clock = ManualClock()
+    evidence = {"headers": {"authorization": "Bearer s3cret", "s3cret": [1, {"again": "s3cret"}]}}
+    answers = Answers(clock, Finding(score=0.5, evidence=evidence, looked_at=["s3cret"], detail="by s3cret"))
+    found = (await ask_within_budget(answers.ask, settings(), clock, answers.sleep, secret="s3cret")).finding
+    headers = {"authorization": "Bearer [token]", "[token]": [1, {"again": "[token]"}]}
+    assert (found.evidence, found.looked_at, found.detail) == ({"headers": headers}, ["[token]"], "by [token]")
 
 
 def test_a_token_variable_that_is_not_set_is_named_at_the_start(monkeypatch):
@@ -92,3 +105,9 @@ def test_a_token_variable_that_is_not_set_is_named_at_the_start(monkeypatch):
         token_of(settings(token_env="REWARD_TOKEN"))
     monkeypatch.setenv("REWARD_TOKEN", "s3cret")
     assert token_of(settings(token_env="REWARD_TOKEN")) == "s3cret" and token_of(settings()) == ""
+    monkeypatch.setenv("REWARD_TOKEN", "s3cret\n")  # as a file's content is
+    assert token_of(settings(token_env="REWARD_TOKEN")) == "s3cret"
+    monkeypatch.setenv("REWARD_TOKEN", "s3\ncret")
+    with pytest.raises(ConfigError, match="printable ASCII") as caught:
+        token_of(settings(token_env="REWARD_TOKEN"))
+    assert "cret" not in str(caught.value)
