@@ -238,6 +238,7 @@ def _ended(ending: Ending) -> pb.Ended:
     message = pb.Ended(
         ending=ending.ending, reason=ending.reason, detail=ending.detail, external_calls=ending.external_calls,
         snapshots=ending.snapshots, rollback_turns=ending.rollback_turns,
+        quota_left=ending.quota_left if ending.quota_left >= 0 else None,
     )  # fmt: skip
     if (found := ending.evaluation) is not None:
         message.evaluation.CopyFrom(

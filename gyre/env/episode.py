@@ -68,6 +68,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     external_calls: int = 0
     snapshots: int = 0
     rollback_turns: int = 0
+    quota_left: int = -1
 
 
 class _Over(Exception):
@@ -136,17 +137,18 @@ class Episode:
         return Ending(
             ending=over.ending, reason=over.reason, detail=cut_detail(over.detail), evaluation=evaluation,
             external_calls=self._external_calls, snapshots=self._keeper.ordinal, rollback_turns=self._keeper.rollback_turns,
+            quota_left=self._keeper.journal.quota_left,
         )  # fmt: skip
 
     async def _start(self) -> list[dict[str, Any]]:
         with span("environment.start", self._traceparent, gyre_task=self._task.task_id):
             messages, evidence = await self._build()
             try:
-                messages = await self._keeper.begin(self._environment, messages, self._call)
+                messages = await self._keeper.begin(self._environment, messages, self._call, self._passed_s)
             except CannotResume:
                 await self._call(self._environment.close)
                 messages, evidence = await self._build()
-                messages = await self._keeper.begin(self._environment, messages, self._call)
+                messages = await self._keeper.begin(self._environment, messages, self._call, self._passed_s)
         self._milestones = Milestones(self._environment)
         await self._milestones.look(0, self._call)
         is_replay = evidence.is_replay or self._keeper.is_replay
@@ -287,6 +289,10 @@ class Episode:
         if result.done:
             raise _Over("completed", "submitted")
         return cut_text(result.content, self._limits.observation_bytes_max)
+
+    def _passed_s(self) -> float:
+        """Seconds of an arbitrary zero, which stand still while the execution is suspended."""
+        return -self._wall.left_s()
 
     async def _carry_out(self, call: ToolCall) -> Any:
         self._external_calls += 1

@@ -60,6 +60,7 @@ class Keeper:
             spacing,
         )
         self._environment: Environment
+        self._now_s: Callable[[], float] = time.monotonic
         self._series: Series | None = None
         self._may_resume = True
         self._turn_began_s = 0.0
@@ -75,11 +76,14 @@ class Keeper:
         """The world is not as `reset` left it."""
         return bool(self.journal.turns_since or (self.journal.checkpoint is not None and self.journal.checkpoint.turns))
 
-    async def begin(self, environment: Environment, messages: list[dict[str, Any]], call: Call) -> list[dict[str, Any]]:
+    async def begin(
+        self, environment: Environment, messages: list[dict[str, Any]], call: Call, now_s: Callable[[], float]
+    ) -> list[dict[str, Any]]:  # fmt: skip
         """The world is up: with its first checkpoint, or as it was at the last one of an earlier attempt. The messages to go on from.
+        `now_s` stands still while the execution is suspended: no snapshot is due for that.
 
         Raises InvalidInput for a workspace that is no path, CannotResume (begin again with a new world), Hung."""
-        self._environment = environment
+        self._environment, self._now_s = environment, now_s
         if not isinstance(environment.workspace, str | Path | None):
             raise InvalidInput(f"workspace must be a path, not {type(environment.workspace).__name__}")
         if self._may_resume:
@@ -96,18 +100,17 @@ class Keeper:
             self.journal.keep(Checkpoint(ordinal=0, turn=0, messages=json.dumps(messages)))
             if environment.workspace is not None or type(environment).snapshot is not Environment.snapshot:
                 await self._take(0, messages, call)
-        self._turn_began_s = time.monotonic()
+        self._turn_began_s = self._now_s()
         return messages
 
     async def after(self, turn: int, messages: list[dict[str, Any]], call: Call) -> None:
         """A turn went well; take a snapshot when it is due. One that cannot be taken is logged and harms nobody. Raises Hung."""
         if self.ordinal == 0:
             return
-        now_s = time.monotonic()
-        self._spacing.stepped(now_s - self._turn_began_s)
+        self._spacing.stepped(self._now_s() - self._turn_began_s)
         if self._spacing.is_due(self.journal.turns_since) and not self.journal.repeats:
             await self._take(turn, messages, call)
-        self._turn_began_s = time.monotonic()
+        self._turn_began_s = self._now_s()
 
     async def go_back(self, error: Rollback, call: Call) -> tuple[list[dict[str, Any]], int]:
         """(messages, turn) of the newest checkpoint, with the world as it was then. Raises `error` where there is none or it was no help, Hung, and
@@ -121,7 +124,7 @@ class Keeper:
         self.rollback_turns += lost
         await self._restore(newest, call)
         self.journal.rewind()
-        self._turn_began_s = time.monotonic()
+        self._turn_began_s = self._now_s()
         return json.loads(newest.messages), newest.turn
 
     async def close(self, reason: str) -> None:

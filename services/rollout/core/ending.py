@@ -40,11 +40,12 @@ class Said:
     external_calls: int = 0
     snapshots: int = 0
     rollback_turns: int = 0
+    quota_left: int = -1
 
 
 def check_ending(
     ending: str, reason: str, detail: str, external_calls: int, evaluation: Evaluation | None, has_started: bool,
-    snapshots: int = 0, rollback_turns: int = 0,
+    snapshots: int = 0, rollback_turns: int = 0, quota_left: int = -1,
 ) -> Said:  # fmt: skip
     """Raises InvalidInput. An environment that never came up leaves a placeholder, marked so (B4)."""
     if ending not in ENDINGS:
@@ -57,13 +58,17 @@ def check_ending(
         raise InvalidInput(
             f"{snapshots} snapshots, {rollback_turns} turns lost by rollbacks; both must be from 0 to {TURNS_MAX}"
         )
+    if not -1 <= quota_left <= EXTERNAL_CALLS_MAX:
+        raise InvalidInput(f"quota_left is {quota_left}; it must be from 0 to {EXTERNAL_CALLS_MAX}, or absent")
     if rollback_turns and not snapshots:
         raise InvalidInput(f"{rollback_turns} turns lost by rollbacks, though no snapshot was taken to go back to")
     if not has_started and ending != "failed":
         raise InvalidInput(f"{ending}, though the environment never said Started")
     if evaluation is None and not has_started:
         evaluation = Evaluation(outcome=0.0, valid=False, placeholder=True)
-    return Said(ending, reason, detail[-DETAIL_CHARS_MAX:], evaluation, external_calls, snapshots, rollback_turns)
+    return Said(
+        ending, reason, detail[-DETAIL_CHARS_MAX:], evaluation, external_calls, snapshots, rollback_turns, quota_left
+    )
 
 
 def check_evaluation(

@@ -79,6 +79,7 @@ def ended_fact(
         external_calls=said.external_calls, occupancy_s=max(0.0, now_s - started_at_s) if started_at_s else 0.0,
         policy_version=lease.task.policy_version, leased_at_s=leased_at_s, started_at_s=started_at_s, at_s=now_s,
         model_wait_s=totals.model_wait_s, traceparent=traceparent, snapshots=said.snapshots, rollback_turns=said.rollback_turns,
+        quota_left=said.quota_left,
     )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def checked_ending(message: pb.Ended, has_started: bool) -> Said:
             )  # fmt: skip
         return check_ending(
             message.ending, message.reason, message.detail, message.external_calls, evaluation, has_started,
-            message.snapshots, message.rollback_turns,
+            message.snapshots, message.rollback_turns, message.quota_left if message.HasField("quota_left") else -1,
         )  # fmt: skip
     except InvalidInput as error:
         return Said("failed", "environment_invalid", str(error)[:2000], None)

@@ -63,6 +63,27 @@ async def test_an_environment_served_by_the_library_runs_through(driver):
     await asyncio.gather(served, return_exceptions=True)
 
 
+async def test_the_ending_says_how_many_snapshots_there_were(driver, tmp_path):
+    """C4: one at the start; turns of this world are so short against a failure an hour that a second is not due."""
+
+    class Filed(Echo):
+        name = "filed"
+
+        def reset(self):
+            self.workspace = tmp_path / self.task.task_id
+            self.workspace.mkdir(exist_ok=True)
+            return super().reset()
+
+    address, key = driver.run.folder.endpoint("rollout"), driver.run.environment_key
+    served = asyncio.create_task(serve_async(Filed, name="filed", slots=1, address=address, key=key))
+    name = driver.name(60)
+    await driver.dispatch(name, environment="filed", turns_max=3)
+    ending = await driver.fact(lambda f: isinstance(f, ExecutionEnded) and f.execution_id == name)
+    assert (ending.snapshots, ending.rollback_turns) == (1, 0) and ending.evaluation.outcome == 0.5
+    served.cancel()
+    await asyncio.gather(served, return_exceptions=True)
+
+
 async def test_published_weights_are_taken_while_calls_run_and_damaged_ones_are_refused(driver, model_dir):
     """A4: a token carries the version that sampled it; a checksum that does not fit leaves the old weights serving."""
     weights = driver.run.folder.weights

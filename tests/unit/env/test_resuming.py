@@ -6,7 +6,7 @@ import json
 import aiohttp
 import pytest
 
-from gyre.env import Environment, Score, StepResult, Task
+from gyre.env import Environment, Rollback, Score, StepResult, Task
 from gyre.env.episode import Episode, Limits
 from gyre.env.keeping import Shelf
 from gyre.env.model import ChatModel
@@ -112,6 +112,24 @@ async def test_the_next_attempt_goes_on_where_the_lost_one_was(mailing, tmp_path
     assert (ending.reason, ending.evaluation.outcome) == ("submitted", 1.0)
     assert mailing.sent == [2, 4, 6] and served.asked == [] and served.started == [False, True]
     assert (ending.snapshots, ending.external_calls, ending.rollback_turns) == (3, 2, 0)
+
+
+async def test_going_back_inside_an_attempt_sends_nothing_twice(mailing, monkeypatch):
+    """A snapshot after turn 3; step 5 breaks once. Mail 4 is answered from memory, without any record on disk."""
+    monkeypatch.setattr(Spacing, "is_due", lambda self, turns: turns >= 3)
+    broken = [5]
+
+    async def step(self, call, real=Mailing.step):
+        if call.arguments["n"] in broken:
+            broken.remove(call.arguments["n"])
+            raise Rollback("the disk is gone")
+        return await real(self, call)
+
+    mailing.step = step
+    served = Served(mailing, None)
+    ending = await served.attempt(1, shelf=Shelf())
+    assert (ending.evaluation.outcome, mailing.sent, ending.rollback_turns) == (1.0, [2, 4, 6], 2)
+    assert len(served.asked) == 6
 
 
 async def test_what_was_lost_twice_goes_on_twice_and_keeps_its_turns(mailing, tmp_path):

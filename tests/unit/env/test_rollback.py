@@ -1,14 +1,19 @@
 """Going back to a snapshot (C4): the world, the messages and the books."""
 
+import asyncio
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from gyre.env import Rollback, Score, StepResult
+from gyre.env.episode import Episode, Limits
 from gyre.env.keeping import ROLLBACKS_MAX
+from gyre.env.model import ChatModel
 from gyre.env.snapshots.spacing import Spacing
-from tests.unit.env.doubles import Counter, tool_reply
-from tests.unit.env.test_episode import drive
+from gyre.env.wall import WallClock
+from tests.unit.env.doubles import ChatDouble, Counter, tool_reply
+from tests.unit.env.test_episode import TASK, _ignored, drive
 
 
 @pytest.fixture(autouse=True)
@@ -174,3 +179,35 @@ async def test_a_restore_that_fails_fails_the_execution(writer):
     writer.breaks, writer.restore = (4,), lambda self, state: 1 / 0
     ending, _, _ = await drive(writer, recorded)
     assert (ending.ending, ending.reason) == ("failed", "environment_error") and "ZeroDivisionError" in ending.detail
+
+
+async def test_calls_to_outside_tools_have_a_quota(monkeypatch):
+    """C6: two of three calls are carried out, the third is refused in words; 0 are left at the end."""
+    bounded = type("Bounded", (Counter,), {"outside": frozenset({"count"}), "calls_max": 2})
+    ending, _, _ = await drive(bounded, recorded, turns_max=3)
+    assert (ending.reason, ending.external_calls, ending.quota_left) == ("turns", 2, 0)
+    ending, _, _ = await drive(Counter, recorded)
+    assert ending.quota_left == -1
+
+
+async def test_suspended_seconds_are_no_cost_of_a_turn(monkeypatch):
+    """Two turns, the second with a suspension of .3 s in the model call: what was measured of both is less than that."""
+    measured = []
+    monkeypatch.setattr(Spacing, "stepped", lambda self, seconds: measured.append(seconds))
+    kept = type("Kept", (Counter,), {"snapshot": lambda self: b""})
+    wall = WallClock()
+
+    async def answer(body, n):
+        if n == 2:
+            wall.pause()
+            await asyncio.sleep(0.3)
+            wall.resume()
+        return tool_reply()
+
+    async with ChatDouble(answer) as chat, aiohttp.ClientSession() as http:
+        model, limits = (
+            ChatModel(http, lambda: chat.base, "key", {}),
+            Limits(wall_s=20, turns_max=3, observation_bytes_max=1000),
+        )
+        await Episode(kept, TASK, limits, model, _ignored, wall=wall).run()
+    assert len(measured) == 2 and max(measured) < 0.3

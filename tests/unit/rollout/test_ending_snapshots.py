@@ -10,6 +10,13 @@ def ended(**fields) -> pb.Ended:
     return pb.Ended(ending="completed", reason="submitted", **fields)
 
 
+def test_the_quota_left_is_none_where_none_is_said():
+    """C6: 0 left is not the same as no quota."""
+    assert checked_ending(ended(), has_started=True).quota_left == -1
+    assert checked_ending(ended(quota_left=0), has_started=True).quota_left == 0
+    assert checked_ending(ended(quota_left=-2), has_started=True).reason == "environment_invalid"
+
+
 def test_snapshots_and_lost_turns_are_taken_as_they_are_said():
     said = checked_ending(ended(snapshots=3, rollback_turns=5), has_started=True)
     assert (said.ending, said.snapshots, said.rollback_turns) == ("completed", 3, 5)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&gyre/api/rollout/v1/environments.proto\x12\x13gyre.api.rollout.v1\"\x92\x02\n\rAttachRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12+\n\x05hello\x18\n \x01(\x0b\x32\x1a.gyre.api.rollout.v1.HelloH\x00\x12/\n\x07started\x18\x0b \x01(\x0b\x32\x1c.gyre.api.rollout.v1.StartedH\x00\x12+\n\x05\x65nded\x18\x0c \x01(\x0b\x32\x1a.gyre.api.rollout.v1.EndedH\x00\x12\x33\n\theartbeat\x18\r \x01(\x0b\x32\x1e.gyre.api.rollout.v1.HeartbeatH\x00\x42\x06\n\x04\x62ody\"\xe1\x03\n\x0e\x41ttachResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12/\n\x07welcome\x18\n \x01(\x0b\x32\x1c.gyre.api.rollout.v1.WelcomeH\x00\x12\x35\n\nassignment\x18\x0b \x01(\x0b\x32\x1f.gyre.api.rollout.v1.AssignmentH\x00\x12-\n\x06\x63\x61ncel\x18\x0c \x01(\x0b\x32\x1b.gyre.api.rollout.v1.CancelH\x00\x12\x31\n\x08\x61\x63\x63\x65pted\x18\r \x01(\x0b\x32\x1d.gyre.api.rollout.v1.AcceptedH\x00\x12/\n\x07refused\x18\x0e \x01(\x0b\x32\x1c.gyre.api.rollout.v1.RefusedH\x00\x12/\n\x07suspend\x18\x0f \x01(\x0b\x32\x1c.gyre.api.rollout.v1.SuspendH\x00\x12-\n\x06resume\x18\x10 \x01(\x0b\x32\x1b.gyre.api.rollout.v1.ResumeH\x00\x12\x31\n\x08truncate\x18\x11 \x01(\x0b\x32\x1d.gyre.api.rollout.v1.TruncateH\x00\x42\x06\n\x04\x62ody\"o\n\x05Hello\x12\x13\n\x0b\x65nvironment\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x01(\x05\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12-\n\x07running\x18\x04 \x03(\x0b\x32\x1c.gyre.api.rollout.v1.Running\"0\n\x07Running\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"\x8d\x01\n\x07Welcome\x12\x10\n\x08\x61pi_base\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0bheartbeat_s\x18\x03 \x01(\x01\x12-\n\x07unknown\x18\x04 \x03(\x0b\x32\x1c.gyre.api.rollout.v1.Running\x12\x1d\n\x15observation_bytes_max\x18\x05 \x01(\x05\"\xf8\x01\n\nAssignment\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\ttask_type\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x03\x12\x14\n\x0cpayload_json\x18\x04 \x01(\t\x12\x0f\n\x07\x61pi_key\x18\x05 \x01(\t\x12\x0e\n\x06wall_s\x18\x06 \x01(\x01\x12\x11\n\tturns_max\x18\x07 \x01(\x05\x12\x1a\n\x12\x63ontext_tokens_max\x18\x08 \x01(\x05\x12\x19\n\x11output_tokens_max\x18\t \x01(\x05\x12\x13\n\x0btemperature\x18\n \x01(\x01\x12\r\n\x05top_p\x18\x0b \x01(\x01\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\"\xcb\x01\n\x07Started\x12\x14\n\x0cimage_digest\x18\x01 \x01(\t\x12\x45\n\rtool_versions\x18\x02 \x03(\x0b\x32..gyre.api.rollout.v1.Started.ToolVersionsEntry\x12\x1b\n\x13\x64\x65pendency_snapshot\x18\x03 \x01(\t\x12\x11\n\tis_replay\x18\x04 \x01(\x08\x1a\x33\n\x11ToolVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xaf\x01\n\x05\x45nded\x12\x0e\n\x06\x65nding\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x33\n\nevaluation\x18\x04 \x01(\x0b\x32\x1f.gyre.api.rollout.v1.Evaluation\x12\x16\n\x0e\x65xternal_calls\x18\x05 \x01(\x05\x12\x11\n\tsnapshots\x18\x06 \x01(\x05\x12\x16\n\x0erollback_turns\x18\x07 \x01(\x05\"\xda\x03\n\nEvaluation\x12\x0f\n\x07outcome\x18\x01 \x01(\x01\x12\r\n\x05valid\x18\x02 \x01(\x08\x12\x43\n\nmilestones\x18\x03 \x03(\x0b\x32/.gyre.api.rollout.v1.Evaluation.MilestonesEntry\x12P\n\x11milestone_weights\x18\x04 \x03(\x0b\x32\x35.gyre.api.rollout.v1.Evaluation.MilestoneWeightsEntry\x12\x15\n\revidence_json\x18\x05 \x01(\t\x12\r\n\x05tries\x18\x06 \x01(\x05\x12L\n\x0fmilestone_turns\x18\x07 \x03(\x0b\x32\x33.gyre.api.rollout.v1.Evaluation.MilestoneTurnsEntry\x1a\x31\n\x0fMilestonesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\x1a\x37\n\x15MilestoneWeightsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x35\n\x13MilestoneTurnsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\x0b\n\tHeartbeat\"\x18\n\x06\x43\x61ncel\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x19\n\x07Suspend\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x08\n\x06Resume\"\x1a\n\x08Truncate\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\n\n\x08\x41\x63\x63\x65pted\"(\n\x07Refused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t2k\n\x12\x45nvironmentService\x12U\n\x06\x41ttach\x12\".gyre.api.rollout.v1.AttachRequest\x1a#.gyre.api.rollout.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&gyre/api/rollout/v1/environments.proto\x12\x13gyre.api.rollout.v1\"\x92\x02\n\rAttachRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12+\n\x05hello\x18\n \x01(\x0b\x32\x1a.gyre.api.rollout.v1.HelloH\x00\x12/\n\x07started\x18\x0b \x01(\x0b\x32\x1c.gyre.api.rollout.v1.StartedH\x00\x12+\n\x05\x65nded\x18\x0c \x01(\x0b\x32\x1a.gyre.api.rollout.v1.EndedH\x00\x12\x33\n\theartbeat\x18\r \x01(\x0b\x32\x1e.gyre.api.rollout.v1.HeartbeatH\x00\x42\x06\n\x04\x62ody\"\xe1\x03\n\x0e\x41ttachResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12/\n\x07welcome\x18\n \x01(\x0b\x32\x1c.gyre.api.rollout.v1.WelcomeH\x00\x12\x35\n\nassignment\x18\x0b \x01(\x0b\x32\x1f.gyre.api.rollout.v1.AssignmentH\x00\x12-\n\x06\x63\x61ncel\x18\x0c \x01(\x0b\x32\x1b.gyre.api.rollout.v1.CancelH\x00\x12\x31\n\x08\x61\x63\x63\x65pted\x18\r \x01(\x0b\x32\x1d.gyre.api.rollout.v1.AcceptedH\x00\x12/\n\x07refused\x18\x0e \x01(\x0b\x32\x1c.gyre.api.rollout.v1.RefusedH\x00\x12/\n\x07suspend\x18\x0f \x01(\x0b\x32\x1c.gyre.api.rollout.v1.SuspendH\x00\x12-\n\x06resume\x18\x10 \x01(\x0b\x32\x1b.gyre.api.rollout.v1.ResumeH\x00\x12\x31\n\x08truncate\x18\x11 \x01(\x0b\x32\x1d.gyre.api.rollout.v1.TruncateH\x00\x42\x06\n\x04\x62ody\"o\n\x05Hello\x12\x13\n\x0b\x65nvironment\x18\x01 \x01(\t\x12\r\n\x05slots\x18\x02 \x01(\x05\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12-\n\x07running\x18\x04 \x03(\x0b\x32\x1c.gyre.api.rollout.v1.Running\"0\n\x07Running\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"\x8d\x01\n\x07Welcome\x12\x10\n\x08\x61pi_base\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0bheartbeat_s\x18\x03 \x01(\x01\x12-\n\x07unknown\x18\x04 \x03(\x0b\x32\x1c.gyre.api.rollout.v1.Running\x12\x1d\n\x15observation_bytes_max\x18\x05 \x01(\x05\"\xf8\x01\n\nAssignment\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x11\n\ttask_type\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x03\x12\x14\n\x0cpayload_json\x18\x04 \x01(\t\x12\x0f\n\x07\x61pi_key\x18\x05 \x01(\t\x12\x0e\n\x06wall_s\x18\x06 \x01(\x01\x12\x11\n\tturns_max\x18\x07 \x01(\x05\x12\x1a\n\x12\x63ontext_tokens_max\x18\x08 \x01(\x05\x12\x19\n\x11output_tokens_max\x18\t \x01(\x05\x12\x13\n\x0btemperature\x18\n \x01(\x01\x12\r\n\x05top_p\x18\x0b \x01(\x01\x12\x13\n\x0btraceparent\x18\x0c \x01(\t\"\xcb\x01\n\x07Started\x12\x14\n\x0cimage_digest\x18\x01 \x01(\t\x12\x45\n\rtool_versions\x18\x02 \x03(\x0b\x32..gyre.api.rollout.v1.Started.ToolVersionsEntry\x12\x1b\n\x13\x64\x65pendency_snapshot\x18\x03 \x01(\t\x12\x11\n\tis_replay\x18\x04 \x01(\x08\x1a\x33\n\x11ToolVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd7\x01\n\x05\x45nded\x12\x0e\n\x06\x65nding\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x33\n\nevaluation\x18\x04 \x01(\x0b\x32\x1f.gyre.api.rollout.v1.Evaluation\x12\x16\n\x0e\x65xternal_calls\x18\x05 \x01(\x05\x12\x11\n\tsnapshots\x18\x06 \x01(\x05\x12\x16\n\x0erollback_turns\x18\x07 \x01(\x05\x12\x17\n\nquota_left\x18\x08 \x01(\x05H\x00\x88\x01\x01\x42\r\n\x0b_quota_left\"\xda\x03\n\nEvaluation\x12\x0f\n\x07outcome\x18\x01 \x01(\x01\x12\r\n\x05valid\x18\x02 \x01(\x08\x12\x43\n\nmilestones\x18\x03 \x03(\x0b\x32/.gyre.api.rollout.v1.Evaluation.MilestonesEntry\x12P\n\x11milestone_weights\x18\x04 \x03(\x0b\x32\x35.gyre.api.rollout.v1.Evaluation.MilestoneWeightsEntry\x12\x15\n\revidence_json\x18\x05 \x01(\t\x12\r\n\x05tries\x18\x06 \x01(\x05\x12L\n\x0fmilestone_turns\x18\x07 \x03(\x0b\x32\x33.gyre.api.rollout.v1.Evaluation.MilestoneTurnsEntry\x1a\x31\n\x0fMilestonesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\x1a\x37\n\x15MilestoneWeightsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x35\n\x13MilestoneTurnsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\x0b\n\tHeartbeat\"\x18\n\x06\x43\x61ncel\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x19\n\x07Suspend\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x08\n\x06Resume\"\x1a\n\x08Truncate\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\n\n\x08\x41\x63\x63\x65pted\"(\n\x07Refused\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t2k\n\x12\x45nvironmentService\x12U\n\x06\x41ttach\x12\".gyre.api.rollout.v1.AttachRequest\x1a#.gyre.api.rollout.v1.AttachResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,29 +56,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STARTED_TOOLVERSIONSENTRY']._serialized_start=1535
   _globals['_STARTED_TOOLVERSIONSENTRY']._serialized_end=1586
   _globals['_ENDED']._serialized_start=1589
-  _globals['_ENDED']._serialized_end=1764
-  _globals['_EVALUATION']._serialized_start=1767
-  _globals['_EVALUATION']._serialized_end=2241
-  _globals['_EVALUATION_MILESTONESENTRY']._serialized_start=2080
-  _globals['_EVALUATION_MILESTONESENTRY']._serialized_end=2129
-  _globals['_EVALUATION_MILESTONEWEIGHTSENTRY']._serialized_start=2131
-  _globals['_EVALUATION_MILESTONEWEIGHTSENTRY']._serialized_end=2186
-  _globals['_EVALUATION_MILESTONETURNSENTRY']._serialized_start=2188
-  _globals['_EVALUATION_MILESTONETURNSENTRY']._serialized_end=2241
-  _globals['_HEARTBEAT']._serialized_start=2243
-  _globals['_HEARTBEAT']._serialized_end=2254
-  _globals['_CANCEL']._serialized_start=2256
-  _globals['_CANCEL']._serialized_end=2280
-  _globals['_SUSPEND']._serialized_start=2282
-  _globals['_SUSPEND']._serialized_end=2307
-  _globals['_RESUME']._serialized_start=2309
-  _globals['_RESUME']._serialized_end=2317
-  _globals['_TRUNCATE']._serialized_start=2319
-  _globals['_TRUNCATE']._serialized_end=2345
-  _globals['_ACCEPTED']._serialized_start=2347
-  _globals['_ACCEPTED']._serialized_end=2357
-  _globals['_REFUSED']._serialized_start=2359
-  _globals['_REFUSED']._serialized_end=2399
-  _globals['_ENVIRONMENTSERVICE']._serialized_start=2401
-  _globals['_ENVIRONMENTSERVICE']._serialized_end=2508
+  _globals['_ENDED']._serialized_end=1804
+  _globals['_EVALUATION']._serialized_start=1807
+  _globals['_EVALUATION']._serialized_end=2281
+  _globals['_EVALUATION_MILESTONESENTRY']._serialized_start=2120
+  _globals['_EVALUATION_MILESTONESENTRY']._serialized_end=2169
+  _globals['_EVALUATION_MILESTONEWEIGHTSENTRY']._serialized_start=2171
+  _globals['_EVALUATION_MILESTONEWEIGHTSENTRY']._serialized_end=2226
+  _globals['_EVALUATION_MILESTONETURNSENTRY']._serialized_start=2228
+  _globals['_EVALUATION_MILESTONETURNSENTRY']._serialized_end=2281
+  _globals['_HEARTBEAT']._serialized_start=2283
+  _globals['_HEARTBEAT']._serialized_end=2294
+  _globals['_CANCEL']._serialized_start=2296
+  _globals['_CANCEL']._serialized_end=2320
+  _globals['_SUSPEND']._serialized_start=2322
+  _globals['_SUSPEND']._serialized_end=2347
+  _globals['_RESUME']._serialized_start=2349
+  _globals['_RESUME']._serialized_end=2357
+  _globals['_TRUNCATE']._serialized_start=2359
+  _globals['_TRUNCATE']._serialized_end=2385
+  _globals['_ACCEPTED']._serialized_start=2387
+  _globals['_ACCEPTED']._serialized_end=2397
+  _globals['_REFUSED']._serialized_start=2399
+  _globals['_REFUSED']._serialized_end=2439
+  _globals['_ENVIRONMENTSERVICE']._serialized_start=2441
+  _globals['_ENVIRONMENTSERVICE']._serialized_end=2548
 # @@protoc_insertion_point(module_scope)

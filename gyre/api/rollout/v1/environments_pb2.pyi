@@ -132,7 +132,7 @@ class Started(_message.Message):
     def __init__(self, image_digest: _Optional[str] = ..., tool_versions: _Optional[_Mapping[str, str]] = ..., dependency_snapshot: _Optional[str] = ..., is_replay: _Optional[bool] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("ending", "reason", "detail", "evaluation", "external_calls", "snapshots", "rollback_turns")
+    __slots__ = ("ending", "reason", "detail", "evaluation", "external_calls", "snapshots", "rollback_turns", "quota_left")
     ENDING_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +140,7 @@ class Ended(_message.Message):
     EXTERNAL_CALLS_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOTS_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_TURNS_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_LEFT_FIELD_NUMBER: _ClassVar[int]
     ending: str
     reason: str
     detail: str
@@ -147,7 +148,8 @@ class Ended(_message.Message):
     external_calls: int
     snapshots: int
     rollback_turns: int
-    def __init__(self, ending: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., external_calls: _Optional[int] = ..., snapshots: _Optional[int] = ..., rollback_turns: _Optional[int] = ...) -> None: ...
+    quota_left: int
+    def __init__(self, ending: _Optional[str] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., external_calls: _Optional[int] = ..., snapshots: _Optional[int] = ..., rollback_turns: _Optional[int] = ..., quota_left: _Optional[int] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("outcome", "valid", "milestones", "milestone_weights", "evidence_json", "tries", "milestone_turns")
