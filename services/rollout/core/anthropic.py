@@ -27,8 +27,8 @@ from services.rollout.core.request import (
 )
 
 
-def parse_messages_request(body: bytes) -> ChatRequest:
-    """Raises BadRequest."""
+def parse_messages_request(body: bytes, is_count: bool = False) -> ChatRequest:
+    """`is_count`: a request to count its tokens, which names no max_tokens. Raises BadRequest."""
     data = json_object(body)
     if data.get("stop_sequences"):
         raise BadRequest(
@@ -45,7 +45,7 @@ def parse_messages_request(body: bytes) -> ChatRequest:
     return ChatRequest(
         messages=merged(_system(data.get("system")) + _messages(data.get("messages"))),
         tools=[] if kind == "none" else _tools(data.get("tools")),
-        max_tokens=_max_tokens(data.get("max_tokens")),
+        max_tokens=None if is_count else _max_tokens(data.get("max_tokens")),
         temperature=number(data, "temperature", 0.0, 1.0), top_p=number(data, "top_p", 0.0, 1.0),
         stream=data.get("stream") is True, include_usage=True,
         model=clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]),

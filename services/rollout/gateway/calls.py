@@ -135,6 +135,10 @@ class ModelCalls:
         self._check_room(claims, entry)
         return self._start(claims, request, role, entry, key, prompt, sampling, is_context_bound)
 
+    def count_tokens(self, request: ChatRequest) -> int:
+        """Of the whole prompt, rendered anew. Raises InvalidInput when the template refuses it."""
+        return len(self.model.renderer.whole(request.messages, request.tools))
+
     def hang_up(self, running: Running) -> None:
         """A watcher went away; when it was the last one the call ends soon, unless a retry takes it over."""
         if running.work is not None and running.watchers == 0 and not running.done.done():
@@ -194,7 +198,7 @@ class ModelCalls:
         room = context_max - len(prompt.ids)
         if room < 1:
             raise BadRequest(
-                f"the prompt has {len(prompt.ids)} tokens, the context holds {context_max} with the reply",
+                f"prompt is too long: {len(prompt.ids)} tokens > {context_max - 1} maximum; the context holds {context_max} with the reply",
                 "messages", "context_length_exceeded",
             )  # fmt: skip
         temperature, top_p = claims.temperature, claims.top_p

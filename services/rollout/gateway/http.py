@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` and its few companions, in OpenAI's words. Bad input is never a 500.
+"""`POST /v1/chat/completions` and `/v1/messages` with their few companions, each in the words of its API. Bad input is never a 500.
 
 | answer | when |
 |---|---|
@@ -19,9 +19,11 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
+from services.rollout.core.anthropic import parse_messages_request
 from services.rollout.core.keys import Claims, verify
-from services.rollout.core.reply import KEEP_ALIVE, Reply, delta_event, error_body, error_event, models_body
-from services.rollout.core.request import BadRequest, ChatRequest, parse_request
+from services.rollout.core.reply import KEEP_ALIVE, Reply, error_body, models_body
+from services.rollout.core.request import BadRequest
+from services.rollout.core.wires import Wire, wire_of
 from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ExecutionOver, ModelCalls, Running, TurnsOver
 
@@ -45,7 +47,10 @@ class HttpGateway:
         self._secret = secret
         self._context_max = context_max
         app = web.Application(client_max_size=request_bytes_max, middlewares=[_errors])
-        app.router.add_post("/v1/chat/completions", self._completions)
+        app.router.add_post("/v1/chat/completions", self._call)
+        app.router.add_post("/v1/messages", self._call)
+        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
+        app.router.add_get("/", self._root)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/healthz", self._health)
         # Unpacking is refused: a packed body's size says nothing about what it becomes.
@@ -72,26 +77,36 @@ class HttpGateway:
         self._claims(request)
         return web.json_response(models_body(MODEL_NAME, self._context_max))
 
-    async def _completions(self, request: web.Request) -> web.StreamResponse:
-        claims = self._claims(request)
-        if (packed := request.headers.get("content-encoding", "identity")) != "identity":
-            raise BadRequest(
-                f"content-encoding {packed[:80]}: send the body as it is", error_code="unsupported_encoding"
-            )
-        chat = parse_request(await request.read())
-        running = self._calls.begin(claims, chat, self._roles.of(claims, chat, "chat", request.headers))
+    async def _root(self, request: web.Request) -> web.Response:
+        """Claude Code looks whether anybody is there (HEAD) before its first call."""
+        if request.method != "HEAD":
+            raise web.HTTPNotFound
+        return web.Response()
+
+    async def _count_tokens(self, request: web.Request) -> web.Response:
+        self._claims(request)
+        asked = parse_messages_request(await _body(request), is_count=True)
+        return web.json_response({"input_tokens": self._calls.count_tokens(asked)})
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        claims, wire = self._claims(request), wire_of(request.path)
+        asked = wire.parse(await _body(request))
+        running = self._calls.begin(claims, asked, self._roles.of(claims, asked, wire.endpoint, request.headers))
         running.watchers += 1
         try:
-            if chat.stream:
-                return await self._stream(request, chat, running)
+            if asked.stream:
+                return await self._stream(request, wire, asked.include_usage, running)
             reply = await asyncio.shield(running.done)
-            return web.json_response(reply.body())
+            return web.json_response(wire.body(reply))
         finally:
             running.watchers -= 1
             self._calls.hang_up(running)
 
-    async def _stream(self, request: web.Request, chat: ChatRequest, running: Running) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, wire: Wire, include_usage: bool, running: Running
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
+        head = running.call_id, running.model, running.created_s
         sent, is_open = "", False
 
         async def say(data: bytes) -> None:
@@ -99,38 +114,54 @@ class HttpGateway:
             if not is_open:
                 is_open = True
                 await response.prepare(request)
-                await response.write(
-                    delta_event(running.call_id, running.model, running.created_s, {"role": "assistant", "content": ""})
-                )
+                await response.write(wire.opening(*head))
             await response.write(data)
 
         while not running.done.done():
             running.changed.clear()
-            if new := running.content[len(sent) :]:
+            if wire.delta is not None and (new := running.content[len(sent) :]):
                 sent += new
-                await say(delta_event(running.call_id, running.model, running.created_s, {"content": new}))
-                continue
-            try:
-                await asyncio.wait_for(running.changed.wait(), KEEP_ALIVE_S)
-            except TimeoutError:
+                await say(wire.delta(*head, new))
+            elif not await _moves(running, wire):
                 await say(KEEP_ALIVE)
         try:
             reply: Reply = running.done.result()
         except Exception as error:
             if not is_open:
                 raise
-            await say(error_event(_answer(error)[1]))
+            status, body, _ = _answer(error)
+            await say(wire.error_event(wire.error(status, body)))
         else:
-            await say(reply.last_chunks(sent, chat.include_usage))
+            await say(wire.closing(reply, sent, include_usage))
         await response.write_eof()
         return response
 
     def _claims(self, request: web.Request) -> Claims:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        claims = verify(key.strip(), self._secret) if scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer":
+            key = request.headers.get("x-api-key", "")
+        claims = verify(key.strip(), self._secret) if key else None
         if claims is None:
             raise _WrongKey("this key is none of an execution of this run")
         return claims
+
+
+async def _moves(running: Running, wire: Wire) -> bool:
+    """Whether anything that this wire tells of happens within KEEP_ALIVE_S."""
+    if wire.delta is None:
+        done, _ = await asyncio.wait([running.done], timeout=KEEP_ALIVE_S)
+        return bool(done)
+    try:
+        await asyncio.wait_for(running.changed.wait(), KEEP_ALIVE_S)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _body(request: web.Request) -> bytes:
+    if (packed := request.headers.get("content-encoding", "identity")) != "identity":
+        raise BadRequest(f"content-encoding {packed[:80]}: send the body as it is", error_code="unsupported_encoding")
+    return await request.read()
 
 
 class _WrongKey(GyreError):
@@ -150,7 +181,7 @@ async def _errors(
         if status == 500:
             log.exception("a defect while answering %s", request.path)
         with contextlib.suppress(ConnectionResetError):
-            return web.json_response(body, status=status, headers=headers)
+            return web.json_response(wire_of(request.path).error(status, body), status=status, headers=headers)
         raise
 
 
@@ -180,7 +211,9 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
             return (
                 error.status,
                 error_body(
-                    f"{error.reason}: see /v1/chat/completions and /v1/models", "invalid_request_error", "not_found"
+                    f"{error.reason}: see /v1/chat/completions, /v1/messages, /v1/models",
+                    "invalid_request_error",
+                    "not_found",
                 ),
                 {},
             )
