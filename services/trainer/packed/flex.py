@@ -26,11 +26,12 @@ def attend(
     def cap(score: torch.Tensor, *_index: torch.Tensor) -> torch.Tensor:
         return softcap * torch.tanh(score / softcap)
 
+    groups = query.shape[1] // key.shape[1]
+    if groups & (groups - 1):  # its kernels share keys among 1, 2, 4 … query heads
+        key, value, groups = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1), 1
     kernel = _compiled() if query.device.type == "cuda" else flex_attention
-    return kernel(
-        query, key, value, score_mod=None if softcap is None else cap, block_mask=mask, scale=scale,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )  # fmt: skip
+    score_mod = None if softcap is None else cap
+    return kernel(query, key, value, score_mod=score_mod, block_mask=mask, scale=scale, enable_gqa=groups > 1)
 
 
 @cache
