@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
@@ -208,6 +209,7 @@ class Shelf:
         self._root, self._redactor = root, redactor
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._store: Store | None = None
+        self._lock = threading.Lock()
         self._released = 0
         self._spacings: defaultdict[str, Spacing] = defaultdict(Spacing)
 
@@ -238,11 +240,13 @@ class Shelf:
 
     def store(self) -> Store:
         """Made when the first snapshot is taken: most environments take none."""
-        if self._store is None:
+        with self._lock:  # first snapshots are taken in several threads at once
+            if self._store is not None:
+                return self._store
             if self._root is None:
                 self._temporary = tempfile.TemporaryDirectory(prefix="gyre-snapshots-")
             self._store = Store(Path(self._temporary.name) if self._root is None else self._root / "snapshots")
-        return self._store
+            return self._store
 
     def release(self, series: Series) -> None:
         """Nobody goes back to these any more; now and then what is left over is removed. Blocks."""

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,3 +106,34 @@ def test_killed_while_it_restores(place):
         store.restore(old, place / "tree")
         assert describe(place / "tree") == BEFORE and sorted(os.listdir(place)) == ["store", "tree"]
     assert operation > 15 and seen == {False, True}, "killed before the exchange, and while it removed the old tree"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to give up root's rights to see what happens without them")
+def test_without_root_s_rights_trees_that_forbid_to_write_come_back_and_go(tmp_path):
+    """Folders of mode 500 in both trees, as another user: taken, restored over each other, removed. A file that may not be read is refused."""
+    place = Path(tempfile.mkdtemp(prefix="snapshots-test-"))
+    os.chmod(place, 0o777)
+    if (child := os.fork()) == 0:
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            build(place / "tree", AFTER | {b"e": ("d", 0o500)})
+            build(place / "other", BEFORE)
+            store = Store(place / "store")
+            taken = store.take(place / "tree")
+            store.restore(taken.digest, place / "other")
+            assert describe(place / "other") == AFTER | {b"e": ("d", 0o500)}
+            assert sorted(os.listdir(place)) == ["other", "store", "tree"]
+            os.chmod(place / "tree" / "x", 0)
+            with pytest.raises(PermissionError):
+                store.take(place / "tree")
+            for name in os.listdir(place):
+                trees.remove(place / name)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    trees.remove(place)
+    assert status == 0
