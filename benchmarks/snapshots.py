@@ -4,7 +4,7 @@ A tree of --files files of random text; --changed of them are rewritten between 
 
     first_s, first_bytes       the first snapshot of the tree: seconds, and bytes written to the store
     second_s, second_bytes     the second, after the change
-    growth_ratio               bytes written by the second, over those that changed: 1 and the manifest where nothing is written twice
+    growth_ratio               bytes written by the second, over those that changed: 1 and the listings of the changed folders
     unchanged_s                a third, of a tree that nobody touched
     restore_s                  the first one restored in the tree's place
     clones                     whether the file system shares blocks (files beyond 1 MiB)

@@ -1,6 +1,6 @@
 """State of an environment that survives: working trees by content, when to keep one, what goes back to one (C4).
 
-    step ──▶ Spacing.is_due ──▶ Series.take ──▶ Store: files by sha256, one manifest a snapshot
+    step ──▶ Spacing.is_due ──▶ Series.take ──▶ Store: files and listings by sha256
                                    │
     Rollback, the next attempt ────┴─ Series.restore ──▶ the tree as it was, bit for bit
 

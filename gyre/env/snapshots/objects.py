@@ -1,4 +1,4 @@
-"""Contents of files, each once, by sha256: `objects/ab/cdef…`."""
+"""Contents of files and listings of folders, each once, by sha256: `objects/ab/cdef…`."""
 
 import hashlib
 import os
@@ -42,10 +42,7 @@ class Objects:
         if size <= SMALL_BYTES:
             data = b"".join(trees.chunks(source))
             digest = hashlib.sha256(data).digest()
-            if self.has(digest, len(data)):
-                return digest, 0
-            write(part, data, self._named(digest))
-            return digest, len(data)
+            return digest, self.put(digest, data, part)
         target = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
         try:
             if is_shared := self._can_clone and trees.clone(source, target):
@@ -62,6 +59,23 @@ class Objects:
             return digest, 0
         os.rename(part, self._named(digest))
         return digest, 0 if is_shared else size
+
+    def put(self, digest: bytes, data: bytes, part: Path) -> int:
+        """Bytes that were not there yet."""
+        if self.has(digest, len(data)):
+            return 0
+        write(part, data, self._named(digest))
+        return len(data)
+
+    def read(self, digest: bytes) -> bytes:
+        """Raises SnapshotDamaged."""
+        try:
+            data = self.path(digest).read_bytes()
+        except FileNotFoundError:
+            raise SnapshotDamaged(f"the listing {digest.hex()[:12]} is not in {self.root}") from None
+        if hashlib.sha256(data).digest() != digest:
+            raise SnapshotDamaged(f"the listing {digest.hex()[:12]} is damaged in {self.root}")
+        return data
 
     def make(self, entry: Entry, path: bytes) -> None:
         """The file of this entry at `path`, where nothing is yet. Raises SnapshotDamaged."""

@@ -1,12 +1,12 @@
 """Snapshots of working trees on disk, by content.
 
-    objects/ab/cdef…      a file's content, by sha256; written once, however many trees and executions hold it
-    manifests/DIGEST      a tree (manifest.py)
+    objects/ab/cdef…      a file's content or a folder's listing, by sha256; written once, however many trees and executions hold it
+    manifests/DIGEST      a tree: the listing of its root (manifest.py)
     references/NAME       the snapshots that somebody still needs, one digest a line
     temporary/            what is being written
     lock                  shared by those who take and restore, exclusive to the collection of what nobody refers to
 
-Everything appears under its name by a rename when it is whole, files before the manifest that names them. So a process that dies at any moment
+Everything appears under its name by a rename when it is whole, what is named before what names it. So a process that dies at any moment
 leaves a store whose snapshots are all whole, and at most unnamed bytes that `collect` removes. After a loss of power what was lost is noticed by
 its digest, never handed out. Any number of processes on one machine may share a store.
 """
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gyre.env.snapshots import trees
-from gyre.env.snapshots.manifest import Limits, Manifest, decode, encode
+from gyre.env.snapshots.manifest import Entry, Limits, decode, encode
 from gyre.env.snapshots.objects import Objects, write
 from gyre.env.snapshots.reading import Seen, read_tree
 from gyre.errors import InvalidInput, NotFound
@@ -39,7 +39,7 @@ class Taken:
     bytes: int
     """Contents of all its files."""
     bytes_written: int
-    """Of which the store did not have, and its manifest where it is new."""
+    """Of which the store did not have, with the listings of folders."""
     left_out: list[str]
     """Sockets, pipes and devices, by path."""
 
@@ -60,7 +60,9 @@ class Store:
         seen = Seen() if seen is None else seen
         with self._locked(fcntl.LOCK_SH), self._workplace() as workplace:
             reading = read_tree(tree, self._objects, self._limits, seen, workplace / "object")
-            data, digest = encode(reading.entries)
+            data, digest, listings = encode(reading.entries)
+            for name, listing in listings.items():
+                reading.bytes_written += self._objects.put(name, listing, workplace / "object")
             path = self.root / "manifests" / digest
             if not path.exists() or path.stat().st_size != len(data):
                 write(workplace / "manifest", data, path)
@@ -75,9 +77,9 @@ class Store:
     def restore(self, digest: str, into: Path) -> None:
         """`into` is the tree as it was, in one step; what was there before is gone. Raises NotFound, SnapshotDamaged, InvalidInput."""
         with self._locked(fcntl.LOCK_SH):
-            manifest = self.manifest(digest)
+            entries = self.entries(digest)
             with trees.replacing(into) as fresh:
-                for entry in manifest.entries[1:]:
+                for entry in entries[1:]:
                     path = os.fsencode(fresh) + b"/" + entry.path
                     if entry.kind == "d":
                         os.mkdir(path, 0o700)
@@ -85,7 +87,7 @@ class Store:
                         os.symlink(entry.target, path)
                     else:
                         self._objects.make(entry, path)
-                for entry in reversed(manifest.entries):  # last, as it may forbid to write into it
+                for entry in reversed(entries):  # last, as it may forbid to write into it
                     if entry.kind == "d":
                         os.chmod(os.fsencode(fresh) + b"/" + entry.path, entry.mode)
 
@@ -98,14 +100,15 @@ class Store:
             self.release(name)
         return taken
 
-    def manifest(self, digest: str) -> Manifest:
-        """Raises NotFound, InvalidInput."""
+    def entries(self, digest: str) -> list[Entry]:
+        """What is in a snapshot: the root, and folders before what is in them. Raises NotFound, SnapshotDamaged, InvalidInput."""
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise InvalidInput(f"{digest[:80]!r} is no snapshot's digest: 64 hexadecimal digits")
         try:
-            return decode((self.root / "manifests" / digest).read_bytes(), digest)
+            data = (self.root / "manifests" / digest).read_bytes()
         except FileNotFoundError:
             raise NotFound(f"there is no snapshot {digest[:12]} in {self.root}") from None
+        return decode(data, digest, self._objects.read)
 
     def referred(self, reference: str) -> list[str]:
         """Digests, newest first; empty where nobody refers."""
@@ -131,13 +134,12 @@ class Store:
             freed, wanted = 0, set()
             for path in (self.root / "manifests").iterdir():
                 try:
-                    manifest = decode(path.read_bytes(), path.name) if path.name in kept else None
+                    entries = self.entries(path.name) if path.name in kept else []
                 except InvalidInput:  # nothing can be restored from it, so it keeps nothing
-                    manifest = None
-                if manifest is None:
+                    entries = []
+                if not entries:
                     freed += _unlink(path)
-                else:
-                    wanted |= {entry.digest.hex() for entry in manifest.files}
+                wanted |= {entry.digest.hex() for entry in entries}
             for path in (self.root / "objects").glob("*/*"):
                 if path.parent.name + path.name not in wanted:
                     freed += _unlink(path)
