@@ -92,13 +92,18 @@ def _cluster(state: State, slowdown: float, mean_s: float) -> tuple[dict[str, An
 
 
 def _scheduler(state: State, config: SchedulerConfig) -> dict[str, Any]:
-    """The configured section with the knobs in force, what steps really take, and the cells that are not lost."""
+    """The configured section with the knobs in force, what steps really take, and the cells that are not lost.
+
+    No planner is simulated here, and elastic_plus is two way where it never plans: as it is now, or all through where another mode asks what it
+    would do.
+    """
     there = [cell for cell in state.cells.values() if not cell.is_lost]
     knobs = state.knobs
+    plan_every = config.plan_every_bursts if config.mode == "elastic_plus" and not knobs.is_two_way else 0
     sizes = [len(group.tokens) for group in state.history.groups] or [config.group_size]
     return msgspec.to_builtins(config) | {
         "cells": len(there), "training_cells": sum(cell.kind == "training" for cell in there),
         "standalone_cells": sum(cell.kind == "standalone" for cell in there), "groups_per_step": max(1, round(state.groups_per_step)),
         "group_size": max(sizes), "steps_per_publish": knobs.steps_per_publish, "extra_depth_steps": knobs.extra_depth_steps,
-        "release_share": knobs.release_share, "order": knobs.order,
+        "release_share": knobs.release_share, "order": knobs.order, "plan_every_bursts": plan_every,
     }  # fmt: skip

@@ -7,8 +7,8 @@ state's fold knows: tokens and times of executions that have ended, what a step 
 """
 
 from services.scheduler.planner.knobs import staleness_mean, strict_max
-from services.scheduler.planner.planner import Planner
+from services.scheduler.planner.planner import Planner, planner_of
 from services.scheduler.planner.question import Question, ask
 from services.scheduler.planner.search import Answer, answer
 
-__all__ = ["Answer", "Planner", "Question", "answer", "ask", "staleness_mean", "strict_max"]
+__all__ = ["Answer", "Planner", "Question", "answer", "ask", "planner_of", "staleness_mean", "strict_max"]

@@ -3,8 +3,10 @@
 from gyre.config import SchedulerConfig
 from gyre.records import PlanChosen
 from services.scheduler.core import State
+from services.scheduler.planner.knobs import strict_max
 from services.scheduler.planner.question import Question, ask
 from services.scheduler.planner.search import Answer, answer
+from services.scheduler.simulator import Spec
 
 CHANGE_SHARE = 0.15
 """Work or training cost that has moved by this share since the last plan makes a new one due."""
@@ -47,6 +49,15 @@ class Planner:
             abs(now / before - 1.0) > CHANGE_SHARE
             for now, before in zip(question.scales, self._last.scales, strict=True)
         )
+
+
+def planner_of(spec: Spec) -> Planner | None:
+    """What a simulated run of this specification has: elastic_plus plans unless it is told not to. Without a cap of age, which is what a plan keeps,
+    by the configured knobs' own maximum under strict oldest first."""
+    chosen = spec.scheduler
+    if chosen.mode != "elastic_plus" or chosen.plan_every_bursts == 0:
+        return None
+    return Planner(chosen, 1, spec.training.age_steps_max or strict_max(chosen))
 
 
 def chosen(state: State, found: Answer, now_s: float) -> PlanChosen | None:

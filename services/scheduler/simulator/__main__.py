@@ -9,6 +9,7 @@ import msgspec
 from gyre.cli.main import EXIT_INTERRUPTED, exit_code
 from gyre.cli.options import apply_override, print_json
 from gyre.errors import GyreError, InvalidInput
+from services.scheduler.planner import planner_of
 from services.scheduler.simulator import report
 from services.scheduler.simulator.rows import DEFAULT_CALIBRATION, calibration
 from services.scheduler.simulator.run import traced
@@ -78,7 +79,7 @@ def _one(spec: Spec, seeds: int, first: int, plot: Path | None, as_json: bool) -
     if plot is not None:
         from services.scheduler.simulator.picture import draw
 
-        plot.write_text(draw(spec, traced(spec, first)[1]))
+        plot.write_text(draw(spec, traced(spec, first, planner_of(spec))[1]))
     if as_json:
         print_json(
             {

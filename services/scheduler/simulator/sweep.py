@@ -1,4 +1,4 @@
-"""Many runs over a few processes, with progress on stderr."""
+"""Many runs over a few processes, elastic_plus with its planner, with progress on stderr."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from services.scheduler.planner import planner_of
 from services.scheduler.simulator.measures import Result
 from services.scheduler.simulator.run import simulate
 from services.scheduler.simulator.spec import Spec
@@ -41,7 +42,7 @@ def run_all(
 
 
 def _run(job: Job) -> Result:
-    return simulate(job[1], job[2])
+    return simulate(job[1], job[2], planner_of(job[1]))
 
 
 def progress(what: str) -> Callable[[int, int], None]:

@@ -5,10 +5,11 @@ import pytest
 
 from gyre.records import PlanChosen
 from services.scheduler.core import Knobs, State
-from services.scheduler.planner import Planner, answer, ask, staleness_mean, strict_max
+from services.scheduler.planner import Planner, answer, ask, planner_of, staleness_mean, strict_max
 from services.scheduler.planner import search as search_
 from services.scheduler.planner.knobs import shapes
-from services.scheduler.simulator import merged, parse, simulate
+from services.scheduler.simulator import changed, merged, parse, simulate
+from services.scheduler.simulator.sweep import run_all
 from services.scheduler.simulator.world import World
 
 TREE = {
@@ -156,3 +157,12 @@ def test_release_shares_are_tried_outwards_as_long_as_they_help(lived: World, mo
     found = search._released(knobs(release_share=0.85), 2.0)
     assert [one.release_share for one in found] == [0.85, 0.7, 0.55]
     assert {one.release_share for one in asked} == {0.85, 0.7, 0.55, 0.4, 1.0}
+
+
+def test_a_simulated_run_of_elastic_plus_has_its_planner(monkeypatch):
+    """D15: `gyre simulate` says what the mode does, plans and all; told never to plan it has none, and no other mode has."""
+    monkeypatch.setattr(search_, "EXECUTIONS_MAX", 500)
+    spec = parse(merged(TREE, {"horizon": {"warmup_steps": 12, "steady_steps": 12}}))
+    found = run_all([("run", spec, 1)], processes=1)["run", 1]
+    assert found == simulate(spec, 1, Planner(spec.scheduler, 1, CAP_STEPS)) != simulate(spec, 1)
+    assert planner_of(changed(spec, plan_every_bursts=0)) is None and planner_of(changed(spec, mode="elastic")) is None
