@@ -29,6 +29,7 @@ PACKED = {
     "gemma3_text": {"sliding_window": 5, "query_pre_attn_scalar": 16, "num_hidden_layers": 7},
     "qwen3_moe": EXPERTS,
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt2": {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_inner": 48},
     "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6},
     "deepseek_v3": {
         "kv_lora_rank": 16, "q_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 12, "n_routed_experts": 4,
@@ -47,6 +48,7 @@ REFUSED = {
         "num_hidden_layers": 2, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 2, "num_experts_per_tok": 1,
         "use_mamba_kernels": False, "mamba_d_state": 4, "mamba_dt_rank": 4,
     },
+    "bloom": {},
     "llama": {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}},
 }  # fmt: skip
 

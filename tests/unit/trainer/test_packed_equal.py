@@ -74,8 +74,8 @@ def test_packed_equals_path_by_path_with_every_objective_and_norm(policies, obje
     """B8. 200 trees each."""
     for number in range(200):
         rng = np.random.default_rng(number)
-        rows = near(policies[0], [random_tree(rng, int(rng.integers(1, 9)), int(rng.integers(1, 12)))], number)
-        config = config_of(objective, norm)
+        trees = [random_tree(rng, int(rng.integers(2, 9)), int(rng.integers(3, 12)), f"x{index}") for index in range(2)]
+        rows, config = near(policies[0], trees, number), config_of(objective, norm)
         assert_same(gradient(policies[0], [rows], config), gradient(policies[1], [rows], config))
 
 

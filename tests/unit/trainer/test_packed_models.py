@@ -38,7 +38,7 @@ def compare(policy: Policy, directory) -> None:
 
 @pytest.mark.parametrize("kind", PACKED)
 def test_families_of_models_are_packed_exactly(tmp_path, kind):
-    """B8. Dense and mixtures of experts; windows of 5 to 7 in trees deeper than that; soft caps, sinks, latent attention."""
+    """B8. Dense and mixtures of experts; windows of 5 to 7 in trees deeper than that; soft caps, sinks, latent attention, learned positions."""
     policy = Policy(make_model(tmp_path, kind, PACKED[kind]))
     assert policy.not_packed == ""
     compare(policy, tmp_path)
@@ -46,9 +46,9 @@ def test_families_of_models_are_packed_exactly(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_models_that_mix_tokens_otherwise_are_refused_and_trained_path_by_path(tmp_path, kind, caplog):
-    """B8. Linear attention, state spaces, rotary embeddings that change with the row's length: a reason is said, and the result is right."""
+    """B8. Linear attention, state spaces, biases by distance, rotary embeddings by the row's length: the reason is said, the result right."""
     policy = Policy(make_model(tmp_path, kind, REFUSED[kind]))
-    assert "linear_attention" in policy.not_packed or "rotary" in policy.not_packed
+    assert any(reason in policy.not_packed for reason in ("linear_attention", "rotary", "attention interface"))
     assert policy.not_packed in caplog.text
     compare(policy, tmp_path)
 
