@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gyre.config import TrajprocConfig
-from services.trajproc.core.credit import Course, advantages, assign, make_critic
+from services.trajproc.core.credit import ADVANTAGES, Course, advantages, assign, make_critic
 from services.trajproc.core.credit.critic import Tabular, Visits
 from services.trajproc.core.credit.gae import fuse, gae, kappa_of, lambda_of, returns
 from services.trajproc.core.credit.segments import cut, segment_rewards, states
@@ -197,3 +197,12 @@ def test_a_control_that_must_not_learn_has_no_segments_either():
 def test_returns_are_what_is_still_to_come():
     """D6: γ ½, segments of 1 and 2 calls, rewards [1, 2]: from the start 1 + ½·2 = 2, from the second 2."""
     assert returns(np.array([1.0, 2.0]), [1, 2], 0.5).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("noise", [5e-324, 1e-12])
+def test_rewards_that_differ_by_rounding_are_equal(noise):
+    """.5 and .5 + 1e-12 divided by their deviation would be −1 and 1, as large an advantage as there is; and the deviation of 0 and 5e-324 is 0."""
+    for name in ADVANTAGES:
+        found = advantages(name, [0.5 * (noise > 1e-20), 0.5 * (noise > 1e-20) + noise])
+        assert name == "reward" or found == [0.0, 0.0]
+    assert kappa_of(np.array([0.5, 0.5 + noise]), 0.0) == 0.0

@@ -19,11 +19,8 @@ import numpy.typing as npt
 from gyre.config import TrajprocConfig
 from services.trajproc.core.credit.critic import Critic, Visits
 from services.trajproc.core.credit.gae import fuse, gae, kappa_of, lambda_of, returns
-from services.trajproc.core.credit.group import advantages
+from services.trajproc.core.credit.group import ROUNDING, advantages
 from services.trajproc.core.credit.segments import cut, segment_rewards, states
-
-ROUNDING = 1e-9
-"""What a sum of rewards leaves by rounding must not look like a gradient; rewards are of the order of 1."""
 
 
 @dataclass(frozen=True, slots=True)

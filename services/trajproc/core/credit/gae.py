@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from services.trajproc.core.credit.group import differ
+
 
 def gae(rewards: npt.NDArray, values: npt.NDArray, lengths: Sequence[int], gamma: float, lambda_: float) -> npt.NDArray:
     """float64[K] of steps with rewards R_k, values V_k at their beginning and n_k calls → float64[K]; the value after the last step is 0.
@@ -35,7 +37,7 @@ def lambda_of(steps: int, scale: float) -> float:
 
 def kappa_of(rewards: npt.NDArray, spread: float) -> float:
     """κ = s_R/(s_R + s_0), s_R the group's (population) reward deviation: 0 where outcomes do not differ, near 1 where they do."""
-    deviation = float(rewards.std()) if len(rewards) > 1 and rewards.min() != rewards.max() else 0.0
+    deviation = float(rewards.std()) if differ(rewards) else 0.0
     return deviation / (deviation + spread) if deviation > 0 else 0.0
 
 

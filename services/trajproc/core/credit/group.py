@@ -9,6 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+ROUNDING = 1e-9
+"""What a sum of rewards leaves by rounding must not look like a gradient; rewards are of the order of 1. Divided by its own deviation it would be as
+large as any."""
+
 Advantage = Callable[[npt.NDArray, npt.NDArray], npt.NDArray]
 """(rewards float64[N], lengths float64[N]: sampled tokens of each execution) → advantages float64[N]."""
 
@@ -69,6 +73,11 @@ ADVANTAGES: dict[str, Advantage] = {
 }
 
 
+def differ(rewards: npt.NDArray) -> bool:
+    """Whether a group's outcomes differ by more than rounding leaves."""
+    return len(rewards) > 1 and bool(rewards.max() - rewards.min() > ROUNDING)
+
+
 def advantages(name: str, rewards: Sequence[float], lengths: Sequence[float] | None = None) -> list[float]:
     """Rewards of a group's executions (and their sampled tokens, 1 each where not given) → their advantages.
 
@@ -76,6 +85,6 @@ def advantages(name: str, rewards: Sequence[float], lengths: Sequence[float] | N
     """
     values = np.asarray(rewards, np.float64)
     weights = np.ones_like(values) if lengths is None else np.asarray(lengths, np.float64)
-    if name != "reward" and (len(values) < 2 or values.min() == values.max()):
+    if name != "reward" and not differ(values):
         return [0.0] * len(values)
     return [float(value) for value in ADVANTAGES[name](values, weights)]
