@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from gyre.config import EvaluatorConfig, TrajprocConfig
 from gyre.errors import InvariantBroken
 from gyre.records import BatchClosed, CallSetAside
-from services.trajproc.core.crediting import is_target
 from services.trajproc.core.origins import are_mixed, origin_of, separate
+from services.trajproc.core.sampling import target_calls
 from services.trajproc.core.scoring import (
     composite,
     failed_required,
@@ -63,7 +63,7 @@ def judge(group: Group, config: TrajprocConfig, evaluators: Sequence[EvaluatorCo
             verdict.reward, verdict.rewards = reward.total, reward.components
             verdict.milestone_weights = reward.milestone_weights
             verdict.success = is_success(evaluation, config, evaluators, values)
-            if not has_targets(member, config):
+            if not len(target_calls(member.tree(config.class_order), config.class_order)):
                 verdict.drop = "no_targets"
         verdicts.append(verdict)
     separate(verdicts)
@@ -79,11 +79,6 @@ def why_out(member: Member) -> str:
 def is_placeholder(member: Member) -> bool:
     """Nothing to evaluate was left behind, so nobody was asked."""
     return member.ended.evaluation is not None and member.ended.evaluation.placeholder
-
-
-def has_targets(member: Member, config: TrajprocConfig) -> bool:
-    """Whether sampling will find a target."""
-    return any(is_target(call, config.class_order) for call in member.sound)
 
 
 def failed_share_line(task_type: str, config: TrajprocConfig) -> float:

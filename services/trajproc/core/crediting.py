@@ -1,11 +1,9 @@
 """Verdicts of a judged group → their credit (B7, D3). The place where records meet services.trajproc.core.credit."""
 
-from collections.abc import Sequence
-
 from gyre.config import TrajprocConfig
-from gyre.records import CallRecorded
 from services.trajproc.core.credit import Course, Credit, Critic, assign
 from services.trajproc.core.running import RunningRewards
+from services.trajproc.core.sampling import target_calls
 from services.trajproc.core.state import Group, Member, Verdict
 
 
@@ -25,7 +23,8 @@ def give_credit(group: Group, config: TrajprocConfig, critic: Critic, running: R
     running.learn(group.task_type, [course.reward for course in courses])
     for verdict, member, credit in zip(counted, members, credits, strict=True):
         verdict.credit = credit
-        trained = [call.call_index for call in member.sound if is_target(call, config.class_order)]
+        tree = member.tree(config.class_order)
+        trained = [tree.calls[call].call_index for call in target_calls(tree, config.class_order)]
         verdict.has_gradient = bool(credit.of(trained).any())
 
 
@@ -43,11 +42,6 @@ def _with_fallback(
 def is_masked(verdict: Verdict, config: TrajprocConfig) -> bool:
     """Whether it is known already that the execution gives no gradient."""
     return bool(verdict.drop) or (verdict.is_truncated and config.truncated_share_max == 0.0)
-
-
-def is_target(call: CallRecorded, class_order: Sequence[str]) -> bool:
-    """Whether sampling may take its output: a call of a trained role whose output reached the harness."""
-    return call.role in class_order and call.delivered and bool(call.output_ids)
 
 
 def _course(member: Member, verdict: Verdict) -> Course:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from gyre.records import Row
 
-ROW_BYTES_PER_TOKEN = 24
-"""At most: int32 token and sequence, and for a target float32 log-probability, advantage, temperature and its int32 version."""
 ROW_BYTES_EXTRA = 512
 """Names, trace context and framing of a row, rounded up."""
 ROW_ARRAYS = ("tokens", "run_lengths", "run_parents", "sequences", "logprobs", "versions", "advantages", "temperatures")

@@ -49,10 +49,12 @@ def leaves(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> tuple[npt.
     return leaves_L, kinds_N[leaves_L]
 
 
-def has_targets(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> bool:
-    """Whether sampling finds anything to train."""
+def target_calls(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> npt.NDArray:
+    """int64, indices in tree.calls, rising, of the calls that sampling may take tokens of: with paths enough it takes them all."""
     leaves_L, _ = leaves(tree, class_order)
-    return bool(_along(tree, _unused(tree, class_order))[leaves_L].any())
+    nodes = np.arange(len(tree.parents))
+    has_leaf_N = np.searchsorted(leaves_L, tree.lasts) > np.searchsorted(leaves_L, nodes)
+    return np.unique(tree.owners[has_leaf_N & (_unused(tree, class_order) > 0)])
 
 
 def choose_paths(

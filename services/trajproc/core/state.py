@@ -25,6 +25,8 @@ class Member:
     """All that arrived, also what cannot be trusted."""
     builder: TreeBuilder | None = None
     """Their tree so far."""
+    frozen: Tree | None = None
+    """Their tree, once it was asked for and until another record comes."""
     ended: ExecutionEnded | None = None
     scores: dict[str, RewardScored] = field(default_factory=dict)
     """Evaluator → its word on record about this attempt."""
@@ -39,13 +41,14 @@ class Member:
         """Whether words of `attempt` count. A newer one fences what came before, unless the execution has ended."""
         if attempt > self.attempt and self.ended is None:
             self.attempt = attempt
-            self.calls, self.builder, self.scores, self.is_replay = {}, None, {}, False
+            self.calls, self.builder, self.frozen, self.scores, self.is_replay = {}, None, None, {}, False
         return attempt == self.attempt
 
     def add(self, call: CallRecorded, known: Known) -> None:
         """A record of the newest attempt, held against what is known."""
         self.builder = self.builder or TreeBuilder(known)
         self.builder.add(call)
+        self.frozen = None
         self.calls.setdefault(call.call_id, call)
 
     @property
@@ -55,7 +58,8 @@ class Member:
 
     def tree(self, class_order: Sequence[str]) -> Tree:
         """Of its sound records."""
-        return (self.builder or TreeBuilder()).tree(class_order)
+        self.frozen = self.frozen or (self.builder or TreeBuilder()).tree(class_order)
+        return self.frozen
 
     @property
     def is_complete(self) -> bool:

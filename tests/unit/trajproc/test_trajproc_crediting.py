@@ -125,3 +125,11 @@ def test_a_group_of_failed_executions_has_no_credit():
     live = Live(config(credit="fusion")).see(started(), dispatched(NAME), *failed)
     assert set(live.drops().values()) == {"environment_failed", "evaluation_failed"}
     assert live.processor.critic._means == {}
+
+
+def test_a_reply_that_was_lost_and_is_continued_all_the_same_is_trained_and_credited():
+    """B6: call 0's reply is marked as lost, yet call 1 continues it: it did reach. It has the execution's only two sampled tokens."""
+    lost, heard = call([1, 2, 3], [4, 5], delivered=False), call([6], [], index=1, parent=0, cut=5)
+    facts = [dispatched("g000000", 2), lost, heard, ended("g000000", 0, 1.0, turns=1, calls=2)]
+    live = Live().see(opened(0), *facts, *execution("g000000", 1, 0.0))
+    assert live.drops() == {} and [sample.targets_chosen for sample in live.all(r.SampleReady)] == [2, 2]

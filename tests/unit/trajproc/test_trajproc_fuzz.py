@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gyre.records import array
 from services.trajproc.core.roles import TRAINED_ROLES
 from services.trajproc.core.rows import make_rows
-from services.trajproc.core.sampling import choose_paths, has_targets
+from services.trajproc.core.sampling import choose_paths, target_calls, trained_calls
 from services.trajproc.core.tree import NOT_SAMPLED, ROOT, Known, TreeBuilder
 from tests.unit.trajproc.generated import PUBLISHED, SAMPLE, arrivals, executions
 from tests.unit.trajproc.test_trajproc_rows import of, trained
@@ -75,9 +75,12 @@ def check_paths(made, tree, paths_max, class_order):
     held = {context[:end] for context in delivered for end in range(1, len(context) + 1)}
     allowed = {prefix for prefix, owner in owners.items() if owner is not None and owner.role in class_order} & held
     assert targets <= allowed
-    assert has_targets(tree, class_order) == bool(allowed) == bool(paths)
+    assert bool(len(target_calls(tree, class_order))) == bool(allowed) == bool(paths)
     if not paths_max:
         assert targets == allowed
+        assert {index for index in tree.owners[fresh].tolist() if trained_calls(tree, class_order)[index]} == set(
+            target_calls(tree, class_order).tolist()
+        )
     check_rows(made, tree, paths, targets, class_order)
 
 
