@@ -23,6 +23,15 @@ class BadRequest(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolName:
+    """How a wire format of other tools than plain functions names one."""
+
+    name: str
+    namespace: str = ""
+    is_free_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What is used of a request. Ignored: model (an alias), seed, penalties, user, metadata and everything unknown."""
 
@@ -34,6 +43,8 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     model: str = ""
+    tool_names: dict[str, ToolName] = field(default_factory=dict)
+    """Function → what the harness knows it as, where that is another name or form."""
 
     def variant(self) -> str:
         """What tells two calls apart that have the same conversation: a retry has all of it in common."""

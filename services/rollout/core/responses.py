@@ -23,6 +23,7 @@ from services.rollout.core.request import (
     ROLES,
     BadRequest,
     ChatRequest,
+    ToolName,
     clean,
     json_object,
     number,
@@ -37,13 +38,14 @@ def parse_responses_request(body: bytes) -> ChatRequest:
     """Raises BadRequest."""
     data = json_object(body)
     _refuse_unsupported(data)
-    tools = [] if data.get("tool_choice") == "none" else _tools(data.get("tools"), "tools")
+    names: dict[str, ToolName] = {}
+    tools = [] if data.get("tool_choice") == "none" else _tools(data.get("tools"), "tools", names)
     return ChatRequest(
         messages=merged(_instructions(data.get("instructions")) + _input(data.get("input"))), tools=tools_of(tools),
         max_tokens=_max_tokens(data.get("max_output_tokens")),
         temperature=number(data, "temperature", 0.0, 2.0), top_p=number(data, "top_p", 0.0, 1.0),
         stream=data.get("stream") is True, include_usage=True,
-        model=clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]),
+        model=clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]), tool_names=names,
     )  # fmt: skip
 
 
@@ -140,8 +142,8 @@ def _text(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _tools(value: Any, where: str, namespace: str = "") -> list[dict[str, Any]]:
-    """Functions in chat completions' form."""
+def _tools(value: Any, where: str, names: dict[str, ToolName], namespace: str = "") -> list[dict[str, Any]]:
+    """Functions in chat completions' form; `names` takes up what they were."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -158,8 +160,10 @@ def _tools(value: Any, where: str, namespace: str = "") -> list[dict[str, Any]]:
         if not isinstance(name, str):
             raise BadRequest(f"{place} must have a name", place)
         if kind == "namespace":
-            found += _tools(tool.get("tools"), f"{place}.tools", _name(namespace, name))
+            found += _tools(tool.get("tools"), f"{place}.tools", names, _name(namespace, name))
             continue
+        if namespace or kind == "custom":
+            names[clean(_name(namespace, name))] = ToolName(name, namespace, kind == "custom")
         parameters = _FREE_TEXT if kind == "custom" else tool.get("parameters") or {}
         function = {
             "name": _name(namespace, name),

@@ -1,9 +1,9 @@
 """The wire formats a model call may come in: how each is read, answered, streamed, refused.
 
-| | CHAT | MESSAGES |
-|---|---|---|
-| whose | OpenAI's chat completions | Anthropic's messages |
-| streams | content as soon as it is certain | the reply whole, when it is on record |
+| | CHAT | MESSAGES | RESPONSES |
+|---|---|---|---|
+| whose | OpenAI's chat completions | Anthropic's messages | OpenAI's responses |
+| streams | content as soon as it is certain | the reply whole, when it is on record | as messages |
 
 Claude Code gives up when a stream breaks off after its first content, and asks again when it breaks off before (docs/harnesses.md): so nothing
 of a message is let out that a gateway's death could cut in two.
@@ -17,6 +17,8 @@ from typing import Any
 from services.rollout.core.anthropic import parse_messages_request
 from services.rollout.core.reply import Reply, delta_event, error_event
 from services.rollout.core.request import ChatRequest, parse_request
+from services.rollout.core.responses import parse_responses_request
+from services.rollout.core.responses_reply import response_body, response_error_event, response_events
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERROR_TYPES = {
@@ -33,21 +35,21 @@ class Wire:
     """As rules for roles name it (classify.py)."""
     parse: Callable[[bytes], ChatRequest]
     """Raises BadRequest."""
-    body: Callable[[Reply], dict[str, Any]]
+    body: Callable[[Reply, ChatRequest], dict[str, Any]]
     """The plain reply."""
     opening: Callable[[str, str, int], bytes]
     """What a stream begins with, of (call id, model, created_s)."""
     delta: Callable[[str, str, int, str], bytes] | None
     """A piece of content, its text last; None where content is let out only whole."""
-    closing: Callable[[Reply, str, bool], bytes]
-    """The rest of a stream, of (reply, content that is out, whether usage is wanted)."""
+    closing: Callable[[Reply, str, ChatRequest], bytes]
+    """The rest of a stream, of (reply, content that is out, request)."""
     error: Callable[[int, dict[str, Any]], dict[str, Any]]
     """An error's body, of (status, the body as OpenAI has it)."""
     error_event: Callable[[dict[str, Any]], bytes]
     """An error's body in a stream that has begun."""
 
 
-def message_body(reply: Reply) -> dict[str, Any]:
+def message_body(reply: Reply, _request: ChatRequest | None = None) -> dict[str, Any]:
     """A finished message: text, then tool calls. Reasoning is kept back: it would have to be signed."""
     parsed = reply.parsed
     text = [{"type": "text", "text": parsed.content}] if parsed.content or not parsed.calls else []
@@ -61,7 +63,7 @@ def message_body(reply: Reply) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def message_events(reply: Reply, _sent: str, _include_usage: bool) -> bytes:
+def message_events(reply: Reply, _sent: str = "", _request: ChatRequest | None = None) -> bytes:
     """A whole message as a stream: every block in one delta."""
     body = message_body(reply)
     empty = {**body, "content": [], "stop_reason": None, "usage": _usage(reply, 0)}
@@ -103,17 +105,24 @@ def _event(body: dict[str, Any]) -> bytes:
 
 
 CHAT = Wire(
-    endpoint="chat", parse=parse_request, body=Reply.body,
+    endpoint="chat", parse=parse_request, body=lambda reply, _request: reply.body(),
     opening=lambda call_id, model, created_s: delta_event(call_id, model, created_s, {"role": "assistant", "content": ""}),
     delta=lambda call_id, model, created_s, text: delta_event(call_id, model, created_s, {"content": text}),
-    closing=Reply.last_chunks, error=lambda _status, body: body, error_event=error_event,
+    closing=lambda reply, sent, request: reply.last_chunks(sent, request.include_usage), error=lambda _status, body: body, error_event=error_event,
 )  # fmt: skip
 MESSAGES = Wire(
     endpoint="messages", parse=parse_messages_request, body=message_body, opening=lambda *_: b"", delta=None,
     closing=message_events, error=message_error, error_event=_event,
 )  # fmt: skip
 
+RESPONSES = Wire(
+    endpoint="responses", parse=parse_responses_request, body=response_body, opening=lambda *_: b"", delta=None,
+    closing=response_events, error=lambda _status, body: body, error_event=response_error_event,
+)  # fmt: skip
+
 
 def wire_of(path: str) -> Wire:
     """Errors of any path are said in the words of the API it belongs to."""
-    return MESSAGES if path.startswith("/v1/messages") else CHAT
+    if path.startswith("/v1/messages"):
+        return MESSAGES
+    return RESPONSES if path.startswith("/v1/responses") else CHAT

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions` and `/v1/messages` with their few companions, each in the words of its API. Bad input is never a 500.
+"""`POST /v1/chat/completions`, `/v1/messages`, `/v1/responses` and their few companions, each in its API's words. Bad input is never a 500.
 
 | answer | when |
 |---|---|
@@ -22,7 +22,7 @@ from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
 from services.rollout.core.anthropic import parse_messages_request
 from services.rollout.core.keys import Claims, verify
 from services.rollout.core.reply import KEEP_ALIVE, Reply, error_body, models_body
-from services.rollout.core.request import BadRequest
+from services.rollout.core.request import BadRequest, ChatRequest
 from services.rollout.core.wires import Wire, wire_of
 from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ExecutionOver, ModelCalls, Running, TurnsOver
@@ -49,6 +49,7 @@ class HttpGateway:
         app = web.Application(client_max_size=request_bytes_max, middlewares=[_errors])
         app.router.add_post("/v1/chat/completions", self._call)
         app.router.add_post("/v1/messages", self._call)
+        app.router.add_post("/v1/responses", self._call)
         app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
         app.router.add_get("/", self._root)
         app.router.add_get("/v1/models", self._models)
@@ -95,15 +96,15 @@ class HttpGateway:
         running.watchers += 1
         try:
             if asked.stream:
-                return await self._stream(request, wire, asked.include_usage, running)
+                return await self._stream(request, wire, asked, running)
             reply = await asyncio.shield(running.done)
-            return web.json_response(wire.body(reply))
+            return web.json_response(wire.body(reply, asked))
         finally:
             running.watchers -= 1
             self._calls.hang_up(running)
 
     async def _stream(
-        self, request: web.Request, wire: Wire, include_usage: bool, running: Running
+        self, request: web.Request, wire: Wire, asked: ChatRequest, running: Running
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         head = running.call_id, running.model, running.created_s
@@ -132,7 +133,7 @@ class HttpGateway:
             status, body, _ = _answer(error)
             await say(wire.error_event(wire.error(status, body)))
         else:
-            await say(wire.closing(reply, sent, include_usage))
+            await say(wire.closing(reply, sent, asked))
         await response.write_eof()
         return response
 
@@ -211,7 +212,7 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
             return (
                 error.status,
                 error_body(
-                    f"{error.reason}: see /v1/chat/completions, /v1/messages, /v1/models",
+                    f"{error.reason}: see /v1/chat/completions, /v1/messages, /v1/responses, /v1/models",
                     "invalid_request_error",
                     "not_found",
                 ),

@@ -69,7 +69,7 @@ def folded(stream: list[dict]) -> dict:
 def test_a_stream_is_the_plain_message(text, finish, kinds, stop):
     """30 prompt tokens of which 20 were cached: 10 + 20; 7 sampled. Reasoning stays here."""
     plain = message_body(reply(text, finish))
-    assert folded(events(message_events(reply(text, finish), "", True))) == plain
+    assert folded(events(message_events(reply(text, finish)))) == plain
     assert [block["type"] for block in plain["content"]] == kinds and plain["stop_reason"] == stop
     usage = plain["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (10, 20, 7)

@@ -1,0 +1,105 @@
+"""OpenAI's responses API at the gateway, as its official client reads it."""
+
+import json
+
+import openai
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from services.rollout.core.normal import prefix_digests
+from services.rollout.core.reply import Reply
+from services.rollout.core.responses import parse_responses_request
+from services.rollout.core.responses_reply import response_body, response_events
+from services.rollout.core.toolcalls import parse
+from services.rollout.gateway import http as http_module
+
+from .builders import tool_text
+from .test_calls import made  # noqa: F401  a fixture
+from .test_http import served  # noqa: F401  a fixture
+
+TOOLS = [
+    {"type": "function", "name": "read", "parameters": {"type": "object"}},
+    {"type": "custom", "name": "patch", "format": {"type": "text"}},
+    {"type": "namespace", "name": "agents", "description": "", "tools": [{"type": "function", "name": "spawn", "parameters": {}}]},
+]  # fmt: skip
+EVENT = TypeAdapter(ResponseStreamEvent)
+CODEX = {
+    "user-agent": "codex_exec/0.171.0 (Debian)",
+    "x-codex-turn-metadata": '{"request_kind":"turn","thread_source":"user"}',
+}
+
+
+def asked(items: list | str = "go"):
+    return parse_responses_request(json.dumps({"input": items, "tools": TOOLS}).encode())
+
+
+def reply(text: str, finish: str = "stop") -> Reply:
+    return Reply("g1-e0-a1-c0", "m", 5, parse(text, "g1-e0-a1-c0"), finish, 30, 7, cached_tokens=20)
+
+
+SAID = [
+    ("hello", "stop", ["message"]),
+    ("hel", "length", ["message"]),
+    ("<think>hm</think>", "stop", ["message"]),
+    ("I look." + tool_text("read", '{"path": 1.0}'), "tool_calls", ["message", "function_call"]),
+    (tool_text("patch", '{"input": "*** Begin"}') + tool_text("agents__spawn", "{}"), "tool_calls", ["custom_tool_call", "function_call"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "finish", "kinds"), SAID)
+def test_a_stream_ends_in_the_plain_response(text, finish, kinds):
+    """Every event is one that the official client knows; numbers count up; the items done are those of the response."""
+    plain = response_body(reply(text, finish), asked())
+    blocks = response_events(reply(text, finish), "", asked()).decode().strip().split("\n\n")
+    events = [json.loads(block.split("\ndata: ")[1]) for block in blocks]
+    assert [block.split("\n")[0] for block in blocks] == [f"event: {event['type']}" for event in events]
+    for event in events:
+        EVENT.validate_python(event, strict=False)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[0]["type"] == "response.created" and events[-1]["response"] == plain
+    assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == plain["output"]
+    assert [item["type"] for item in plain["output"]] == kinds
+    read = Response.model_validate(plain)
+    assert read.usage.total_tokens == 37 and read.usage.input_tokens_details.cached_tokens == 20
+    assert plain["status"] == ("incomplete" if finish == "length" else "completed")
+
+
+@pytest.mark.parametrize(("text", "finish", "kinds"), SAID)
+def test_what_is_replied_comes_back_as_the_same_turn(text, finish, kinds):
+    """B2: names with namespaces and free text there and back; the next call continues this one's context."""
+    said = reply(text, finish)
+    back = asked([{"role": "user", "content": "go"}, *response_body(said, asked())["output"]])
+    assert prefix_digests([], [back.messages[0], said.parsed.message()]) == prefix_digests([], back.messages)
+
+
+def test_calls_are_said_as_the_harness_knows_its_tools():
+    """The model sees functions; Codex is told the namespace, and the text of a free-text tool."""
+    patch, spawn = response_body(reply(SAID[-1][0], "tool_calls"), asked())["output"]
+    assert (patch["name"], patch["input"]) == ("patch", "*** Begin")
+    assert (spawn["namespace"], spawn["name"], spawn["arguments"]) == ("agents", "spawn", "{}")
+
+
+async def test_the_official_client_runs_against_the_gateway(served, monkeypatch):  # noqa: F811
+    """Plain, streamed with keep-alives, and refused; one record for the plain and the streamed form, with Codex's role."""
+    http, _, bus, _ = served
+    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.01)
+    key = http.headers["authorization"].removeprefix("Bearer ")
+    async with openai.AsyncOpenAI(
+        base_url=str(http._base_url).rstrip("/") + "/v1", api_key=key, max_retries=0
+    ) as client:
+        asking = {"model": "m", "input": "go", "instructions": "Mend.", "extra_headers": CODEX}
+        plain = await client.responses.create(**asking)
+        assert plain.output_text == "hello" and plain.status == "completed"
+        types, text = [], ""
+        async for event in await client.responses.create(**asking, stream=True):
+            types.append(event.type)
+            text += event.delta if event.type == "response.output_text.delta" else ""
+        assert text == "hello" and types[-1] == "response.completed"
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.create(model="m", input="hello " * 400)
+        assert refused.value.code == "context_length_exceeded"
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.create(model="m", input="go", previous_response_id="resp_1")
+        assert refused.value.param == "previous_response_id"
+    assert [(record.role, record.role_rule) for record in bus.records] == [("main", "codex/main")]
