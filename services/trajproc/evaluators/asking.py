@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -79,14 +80,17 @@ class Asking:
     def _fill(self) -> None:
         for task in [task for task in self._asked.values() if task.done() and not task.cancelled()]:
             task.result()  # a defect, or a bus that is gone for good, is everybody's
-        wanted = [question for questions in self._pool.questions.values() for question in questions]
-        for question in self._asked.keys() - set(wanted):
+        for question in [one for one in self._asked if one not in self._pool.questions.get(one.group_id, ())]:
             self._asked.pop(question).cancel()  # answered on record, or of an attempt that no longer counts
-        for settings in self._pool.evaluators:
-            busy = sum(1 for asked, task in self._asked.items() if asked.evaluator == settings.name and not task.done())
-            mine = (one for one in wanted if one.evaluator == settings.name and one not in self._asked)
-            for question, _ in zip(mine, range(settings.concurrency - busy), strict=False):
-                self._begin(question, settings)
+        busy = Counter(asked.evaluator for asked, task in self._asked.items() if not task.done())
+        room = {one.name: one.concurrency - busy[one.name] for one in self._pool.evaluators}
+        settings = {one.name: one for one in self._pool.evaluators}
+        for question in (one for questions in self._pool.questions.values() for one in questions):
+            if not any(room.values()):
+                break  # thousands may be open: what cannot be asked now is not looked at
+            if room[question.evaluator] and question not in self._asked:
+                self._begin(question, settings[question.evaluator])
+                room[question.evaluator] -= 1
 
     def _begin(self, question: Question, settings: EvaluatorConfig) -> None:
         member = self._pool.groups[question.group_id].members[question.execution_id]
