@@ -7,10 +7,13 @@ A tree of --files files of random text; --changed of them are rewritten between 
     growth_ratio               bytes written by the second, over those that changed: 1 and the listings of the changed folders
     unchanged_s                a third, of a tree that nobody touched
     restore_s                  the first one restored in the tree's place
+    record_call_ms             what the record adds to a tool call with a result of 2 kB
+    record_outside_call_ms     the same of a call outside, which is made to last
     clones                     whether the file system shares blocks (files beyond 1 MiB)
 """
 
 import argparse
+import asyncio
 import json
 import os
 import random
@@ -19,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from gyre.env import StepResult, ToolCall
+from gyre.env.recording import Journal, Redactor, Tape
 from gyre.env.snapshots import Series, Store, trees
 
 
@@ -40,7 +45,27 @@ def measure(folder: Path, files: int, file_bytes: int, changed: int, settle_s: f
     return {
         "first_s": first.took_s, "first_bytes": first.bytes_written, "second_s": second.took_s, "second_bytes": second.bytes_written,
         "growth_ratio": second.bytes_written / (changed * file_bytes), "unchanged_s": third.took_s, "restore_s": restore_s,
+        "record_call_ms": record_call_ms(folder, set()), "record_outside_call_ms": record_call_ms(folder, {"tool"}),
     }  # fmt: skip
+
+
+def record_call_ms(folder: Path, outside: set[str], calls: int = 200) -> float:
+    """Median over `calls` of a tool that answers at once."""
+    journal = Journal(Tape(folder / f"{len(outside)}.tape", Redactor()), outside)
+    result, took = StepResult(content="a line of a program, and its output\n" * 57), []
+
+    async def answer() -> StepResult:
+        return result
+
+    async def call() -> None:
+        for index in range(calls):
+            begun_s = time.perf_counter()
+            await journal.call(ToolCall(call_id="c", name="tool", arguments={"path": f"src/{index}.py"}), answer)
+            took.append(time.perf_counter() - begun_s)
+
+    asyncio.run(call())
+    journal.close()
+    return 1000 * statistics.median(took)
 
 
 def can_clone(folder: Path) -> bool:
