@@ -81,11 +81,12 @@ def _by_windows(model: PreTrainedModel, packing: Packing) -> str:
     config = model.config.get_text_config()
     if len(packing.asked) != config.num_hidden_layers:
         return f"{len(packing.asked)} of its {config.num_hidden_layers} layers attend through transformers' interface"
-    kinds = getattr(config, "layer_types", None)
-    for layer, window in packing.asked if kinds else []:
-        expected = config.sliding_window if kinds[layer] == "sliding_attention" else None
+    kinds, named = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
+    for layer, window in packing.asked:
+        kind = kinds[layer] if kinds else "sliding_attention"
+        expected = named if kind == "sliding_attention" and getattr(config, "use_sliding_window", True) else None
         if window != expected:
-            return f"layer {layer} is {kinds[layer]} and attends with window {window} instead of {expected}"
+            return f"layer {layer} is {kind} and attends with window {window} instead of {expected}"
     return ""
 
 

@@ -82,6 +82,12 @@ def test_a_window_that_only_the_mask_knows_is_found_out(tmp_path):
     assert "layer 1 is full_attention and attends with window 1000" in why_not_packed(policy.model)
 
 
+def test_a_family_whose_windows_are_in_its_mask_alone_is_refused(tmp_path):
+    """B8. PhiMoE, as transformers has it: no short trial could show a window of 1000."""
+    policy = Policy(make_model(tmp_path, "phimoe", {"sliding_window": 1000, "num_local_experts": 4}))
+    assert "window None instead of 1000" in policy.not_packed
+
+
 def test_half_precision_agrees_to_a_hundredth(tmp_path):
     """B8. bf16: packed and path by path differ by rounding alone."""
     make_model(tmp_path, "qwen3", PACKED["qwen3"], spread=0.05)
