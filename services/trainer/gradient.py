@@ -67,7 +67,8 @@ def accumulate(policy: Policy, micro: MicroStep, config: TrainerConfig) -> dict[
     for row in micro.rows:
         sums[row.sample_id].append({"tokens": float(row.length), "rows": 1.0})
     for job in plan_forwards(samples_of(micro.rows), config.forward_tokens_max):
-        counts_M = _kept(policy, job, micro.step, config) if len(job) > 1 else None
+        is_split = len(job) > 1 and config.norm == "execution"
+        counts_M = _kept(policy, job, micro.step, config) if is_split else None
         for rows in job:
             targets, names = _targets(rows, micro.step, policy.device)
             loss, sums_of_samples = policy_loss(policy.target_logprobs(forest_of(rows)), targets, config, counts_M)
