@@ -25,6 +25,7 @@ COMMANDS = {
     "tree": ("gyre.cli.tree", "The contexts of one sample, what they share, what is trained."),
     "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
+    "bill": ("gyre.cli.bill", "What it cost: by customer, kind of task, weights, attempt."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
     "what-if": ("gyre.cli.what_if", "What other scheduler settings would do to a running run."),

@@ -4,10 +4,6 @@ A running run is asked by gRPC. When it is over its ledger is opened once more b
 """
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,14 +11,13 @@ from typing import Any
 import click
 import grpc
 
+from gyre.cli.asking import ask_ledger
 from gyre.cli.live import address, as_dict, asked, connected
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.cli.watch import watch
-from gyre.errors import InvalidInput, NotFound, Unavailable
+from gyre.errors import Unavailable
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
-
-ANSWER_S = 120.0
 
 
 @click.command()
@@ -54,7 +49,7 @@ def status(run_folder: Path | None, as_json: bool, is_watching: bool) -> None:
 @json_option
 def audit(run_folder: Path | None, as_json: bool) -> None:
     """The acceptance criteria and balances, each with its figure; exit code 1 when one fails."""
-    answer = _ask(find_run(run_folder), "audit")
+    answer = ask_ledger(find_run(run_folder), "audit")
     if as_json:
         print_json(answer)
     else:
@@ -73,7 +68,7 @@ def audit(run_folder: Path | None, as_json: bool) -> None:
 @json_option
 def explain(sample: str, run_folder: Path | None, as_json: bool) -> None:
     """Everything about SAMPLE, e.g. g000012-e3-a1: environment, weights, attempts, tree, score, step."""
-    _print(_ask(find_run(run_folder), "explain", sample), as_json)
+    _print(ask_ledger(find_run(run_folder), "explain", sample), as_json)
 
 
 @click.command()
@@ -81,7 +76,7 @@ def explain(sample: str, run_folder: Path | None, as_json: bool) -> None:
 @json_option
 def drops(run_folder: Path | None, as_json: bool) -> None:
     """What left training, by reason, with turns, tokens and seconds lost."""
-    _print(_ask(find_run(run_folder), "drops"), as_json)
+    _print(ask_ledger(find_run(run_folder), "drops"), as_json)
 
 
 @click.command()
@@ -89,7 +84,7 @@ def drops(run_folder: Path | None, as_json: bool) -> None:
 @json_option
 def books(run_folder: Path | None, as_json: bool) -> None:
     """The three books: interaction turns, environment occupancy, external calls; and the run's counters."""
-    _print(_ask(find_run(run_folder), "books"), as_json)
+    _print(ask_ledger(find_run(run_folder), "books"), as_json)
 
 
 @click.command()
@@ -98,7 +93,7 @@ def books(run_folder: Path | None, as_json: bool) -> None:
 def queues(run_folder: Path | None, as_json: bool) -> None:
     """What waits in each duration tier now, and how long groups have waited and were promoted since the run began."""
     folder = find_run(run_folder)
-    answer = {"now": _waiting_now(folder), **_ask(folder, "queues")}
+    answer = {"now": _waiting_now(folder), **ask_ledger(folder, "queues")}
     if as_json:
         print_json(answer)
         return
@@ -158,59 +153,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3f}"
     return "—" if value in (None, "", [], {}) else str(value)
-
-
-def _ask(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
-    """One question to the ledger. Raises NotFound, InvalidInput, Unavailable."""
-    try:
-        return asyncio.run(_ask_live(folder, question, *names))
-    except Unavailable:
-        return _ask_offline(folder, question, *names)
-
-
-async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
-    from gyre.api.ledger.v1 import ledger_pb2 as pb
-    from gyre.api.ledger.v1 import ledger_pb2_grpc
-    from gyre.rpc import open_channel
-
-    async with open_channel(address(folder, "ledger"), read_key(folder.keys, "service")) as channel:
-        await connected(channel)
-        ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
-        try:
-            match question:
-                case "audit":
-                    reply = await ledger.Audit(pb.AuditRequest(), timeout=ANSWER_S)
-                    fields = ("name", "passed", "figure", "query")
-                    criteria = [{name: getattr(one, name) for name in fields} for one in reply.criteria]
-                    return {"passed": reply.passed, "criteria": criteria}
-                case "explain":
-                    return json.loads(
-                        (await ledger.Explain(pb.ExplainRequest(sample_id=names[0]), timeout=ANSWER_S)).json
-                    )
-                case "drops":
-                    return json.loads((await ledger.GetDrops(pb.GetDropsRequest(), timeout=ANSWER_S)).json)
-                case "queues":
-                    return json.loads((await ledger.GetQueues(pb.GetQueuesRequest(), timeout=ANSWER_S)).json)
-                case _:
-                    return json.loads((await ledger.GetBooks(pb.GetBooksRequest(), timeout=ANSWER_S)).json)
-        except grpc.aio.AioRpcError as error:
-            if error.code() == grpc.StatusCode.NOT_FOUND:
-                raise NotFound(error.details()) from error
-            if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
-                raise InvalidInput(error.details()) from error
-            # Also a stranger on a port of a run that is over: it does not know our key.
-            raise Unavailable(f"the ledger does not answer: {error.details()}") from error
-
-
-def _ask_offline(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "services.ledger", "--run", str(folder.root), "--log-level", "ERROR"]
-    child = subprocess.run(
-        [*command, "--print", question, *names], capture_output=True, text=True, timeout=ANSWER_S, env=os.environ
-    )
-    if child.returncode != 0:
-        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("ledger: ")
-        raise (NotFound if child.returncode == 2 else Unavailable)(words)
-    return json.loads(child.stdout)
 
 
 async def _states(folder: RunFolder) -> dict[str, dict[str, Any] | None]:

@@ -50,6 +50,10 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
         page = await self._ask(context, queries.books, self._run, self._config)
         return ledger_pb2.GetBooksResponse(json=to_text(page))
 
+    async def GetBill(self, request, context: grpc.aio.ServicerContext):
+        page = await self._ask(context, queries.bill, self._run, self._config, tuple(request.by))
+        return ledger_pb2.GetBillResponse(json=to_text(page))
+
     async def GetQueues(self, request, context: grpc.aio.ServicerContext):
         page = await self._ask(context, queries.queues, self._run)
         return ledger_pb2.GetQueuesResponse(json=to_text(page))

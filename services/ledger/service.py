@@ -24,7 +24,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--print", nargs="+", metavar=("QUESTION", "ID"), default=[],
-        help="answer one question as JSON on standard output and end: audit, books, drops, queues, explain SAMPLE, trace SAMPLE_OR_TRACE",
+        help="answer one question as JSON on standard output and end: "
+             "audit, books, drops, queues, bill DIMENSION…, explain SAMPLE, trace SAMPLE_OR_TRACE",
     )  # fmt: skip
 
 
@@ -47,15 +48,17 @@ def answer(database: Database, context: Context, question: str, *names: str) -> 
     """JSON text of one question. Raises InvalidInput for a question there is not, NotFound as the queries do."""
     asked = {
         "audit": lambda connection: _audit(queries.audit(connection, context.run, context.config)),
+        "bill": lambda connection: queries.bill(connection, context.run, context.config, names),
         "books": lambda connection: queries.books(connection, context.run, context.config),
         "drops": lambda connection: queries.drops(connection, context.run, context.config),
         "queues": lambda connection: queries.queues(connection, context.run),
         "explain": lambda connection: queries.explain(connection, context.run, *names),
         "trace": lambda connection: queries.trace(connection, context.run, *names),
     }
-    if question not in asked or len(names) != (question in ("explain", "trace")):
+    fits = question == "bill" or len(names) == (question in ("explain", "trace"))
+    if question not in asked or not fits:
         raise InvalidInput(
-            f"{question!r} with {len(names)} names is no question; ask one of: audit, books, drops, queues, explain SAMPLE, trace ID"
+            f"{question!r} with {len(names)} names is no question; ask one of: audit, bill DIMENSION…, books, drops, queues, explain SAMPLE, trace ID"
         )
     with database.read() as connection:
         return rpc.to_text(asked[question](connection))

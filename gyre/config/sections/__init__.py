@@ -3,7 +3,7 @@
 from gyre.config.sections.base import Section
 from gyre.config.sections.dryrun import EmulationConfig, VariantConfig
 from gyre.config.sections.evaluators import EvaluatorConfig
-from gyre.config.sections.ledger import LedgerConfig
+from gyre.config.sections.ledger import LedgerConfig, PriceConfig
 from gyre.config.sections.rollout import RoleRule, RolloutConfig
 from gyre.config.sections.run import ModelConfig, NetworkConfig, RunConfig
 from gyre.config.sections.scheduler import SchedulerConfig, TierConfig
@@ -20,6 +20,7 @@ __all__ = [
     "LedgerConfig",
     "ModelConfig",
     "NetworkConfig",
+    "PriceConfig",
     "RoleRule",
     "RolloutConfig",
     "RunConfig",

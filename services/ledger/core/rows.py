@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 
 from gyre import records as r
-from gyre.ids import sample_id
+from gyre.ids import sample_id, split_sample_id
+from services.ledger.core.costs import by_version, training_shares
 
 Row = tuple[str, dict[str, Any]]
 """Table name and its columns, without `run`."""
@@ -76,6 +77,7 @@ def _attempt(fact: Any) -> dict[str, Any]:
 
 def _leased(fact: r.ExecutionLeased) -> Iterable[Row]:
     yield "attempts", {**_attempt(fact), "holder": fact.holder, "leased_at_s": fact.at_s}
+    yield "costs", _fields(fact, "execution_id", "attempt", "group_id")
 
 
 def _started(fact: r.ExecutionStarted) -> Iterable[Row]:
@@ -102,6 +104,7 @@ def _ended(fact: r.ExecutionEnded) -> Iterable[Row]:
         "evaluation_evidence_json": to_json(found.evidence if found else {}),
         "ended_at_s": fact.at_s, "trace_id": trace_id(fact.traceparent),
     }  # fmt: skip
+    yield "costs", _fields(fact, "execution_id", "attempt", "group_id", "external_calls", "occupancy_s")
 
 
 def _call(fact: r.CallRecorded) -> Iterable[Row]:
@@ -119,6 +122,12 @@ def _call(fact: r.CallRecorded) -> Iterable[Row]:
         "temperature": fact.sampling.temperature, "top_p": fact.sampling.top_p, "seed": _int64(fact.sampling.seed),
         "cells_json": to_json(fact.cells),
     }  # fmt: skip
+    tokens = len(fact.output_ids) // 4
+    yield "costs", {**_fields(fact, "execution_id", "attempt", "group_id"), "turns": 1, "tokens": tokens}
+    for version, counted in by_version(versions, tokens).items():
+        yield "usage", {
+            **_fields(fact, "execution_id", "attempt"), "version": version, "turns": counted / tokens if tokens else 1.0, "tokens": counted,
+        }  # fmt: skip
 
 
 def _set_aside(fact: r.CallSetAside) -> Iterable[Row]:
@@ -188,10 +197,20 @@ def _updated(fact: r.StepUpdated) -> Iterable[Row]:
     yield "steps", {
         "step": fact.step, "version": fact.version, "samples": len(fact.sample_ids),
         "metrics_json": to_json(fact.metrics), "updated_at_s": fact.at_s,
+        "targets": int(fact.metrics.get("targets", 0)), "compute_s": fact.metrics.get("compute_s", 0.0),
     }  # fmt: skip
+    own, shares = set(fact.sample_ids), training_shares(fact)
     for sample in fact.sample_ids:
         yield "step_samples", {
-            "step": fact.step, "sample_id": sample, "metrics_json": to_json(fact.sample_metrics.get(sample, {})),
+            "step": fact.step, "sample_id": sample, "metrics_json": to_json(fact.sample_metrics.get(sample, {})), **shares[sample],
+        }  # fmt: skip
+    for sample, share in shares.items():
+        execution, attempt = split_sample_id(sample)
+        is_elite = sample not in own
+        if is_elite:
+            yield "elite_replays", {"step": fact.step, "sample_id": sample, **share}
+        yield "costs", {
+            "execution_id": execution, "attempt": attempt, "group_id": execution.rpartition("-e")[0], "trained": int(not is_elite), **share,
         }  # fmt: skip
     for micro, cell in fact.micro_cells.items():
         yield "micro", {"micro_id": micro, "step": fact.step, "cell": cell}

@@ -4,6 +4,7 @@
 
     run, fingerprint, policy_version, steps, alarms {kind: n}
     books       turns, occupancy_s, external_calls, quota_left, tokens_sampled, by_purpose {purpose: {turns, ...}}
+    training    tokens_trained (target tokens in gradients), compute_s        both with replays of the elite store
     panel       truncated_share, promotions, queue_wait_mean_s, queue_wait_max_s
     executions  dispatched, trained, dropped, in_flight, dropped_by_reason {reason: n}, evaluation {dispatched, ended}
     elite       {replays, samples, steps}       trained again beside a batch, of which nothing above knows (D9)
@@ -66,6 +67,8 @@ JOIN executions e ON e.run = c.run AND e.group_id = c.group_id
 WHERE c.run = :run GROUP BY c.step ORDER BY c.step
 """
 
+TRAINING = "SELECT sum(targets) AS tokens_trained, sum(compute_s) AS compute_s FROM steps WHERE run = :run"
+
 STEPS = "SELECT count(*) AS steps, max(version) AS version FROM steps WHERE run = :run AND updated_at_s IS NOT NULL"
 
 FINGERPRINT = "SELECT fingerprint FROM runs WHERE run = :run ORDER BY at_s DESC LIMIT 1"
@@ -121,6 +124,7 @@ def books(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]
         "policy_version": number(steps["version"]),
         "steps": number(steps["steps"]),
         "books": _three_books(connection, run),
+        "training": {name: number(value) for name, value in one(connection, TRAINING, run=run).items()},
         "panel": {
             "truncated_share": number(one(connection, TRUNCATED, run=run)["share"]),
             "promotions": number(waits["promotions"]),

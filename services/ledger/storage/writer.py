@@ -21,7 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gyre.bus.subjects import natural_key
 from gyre.records import Fact
 from services.ledger.core.rows import rows_of
-from services.ledger.core.tables import FACTS, INTAKE, MERGED, METADATA
+from services.ledger.core.tables import ADDED, FACTS, INTAKE, MERGED, METADATA
 from services.ledger.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ class _Statements:
         self._made: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def insert(self, table: str, columns: tuple[str, ...]) -> Any:
-        """Rows that exist stay as they are; in MERGED tables, columns that are still NULL are filled."""
+        """Rows that exist stay as they are; in MERGED tables, columns that are still NULL are filled; in ADDED tables, numbers are added."""
         if (table, columns) not in self._made:
             self._made[table, columns] = self._build(METADATA.tables[table], ("run", *columns))
         return self._made[table, columns]
@@ -213,9 +213,12 @@ class _Statements:
         statement = self._insert(table)
         keys = [column.name for column in table.primary_key]
         others = [name for name in columns if name not in keys]
-        if table.name not in MERGED or not others:
+        if table.name not in MERGED | ADDED or not others:
             return statement.on_conflict_do_nothing(index_elements=keys)
         filled = {name: sa.func.coalesce(table.c[name], statement.excluded[name]) for name in others}
+        if table.name in ADDED:
+            numbers = [name for name in others if not isinstance(table.c[name].type, sa.Text)]
+            filled |= {name: sa.func.coalesce(table.c[name], 0) + statement.excluded[name] for name in numbers}
         return statement.on_conflict_do_update(index_elements=keys, set_=filled)
 
 

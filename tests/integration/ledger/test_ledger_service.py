@@ -97,6 +97,20 @@ async def test_a_whole_run_is_audited_explained_and_asked_again_when_it_is_over(
         assert verdict.passed, verdict
         page = json.loads((await ledger.stub.Explain(ledger_pb2.ExplainRequest(sample_id="g000001-e1-a2"))).json)
         assert page["state"] == "trained"
+        bill = json.loads((await ledger.stub.GetBill(ledger_pb2.GetBillRequest(by=["tenant", "attempt"]))).json)
+        books = json.loads((await ledger.stub.GetBooks(ledger_pb2.GetBooksRequest())).json)["books"]
+        assert [(row["attempt"], row["turns"], row["retry_attempts"]) for row in bill["rows"]] == [
+            (1, 14, 1),
+            (2, 2, 0),
+        ]
+        assert all(
+            bill["total"][name] == books[name] for name in ("turns", "tokens_sampled", "occupancy_s", "external_calls")
+        )
+        with pytest.raises(grpc.aio.AioRpcError, match="no bill by colour") as refusal:
+            await ledger.stub.GetBill(ledger_pb2.GetBillRequest(by=["colour"]))
+        assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        shown = await asyncio.to_thread(gyre, "bill", "--run", str(run.folder.root), "--by", "tenant,attempt", "--json")
+        assert json.loads(shown) == bill
         with pytest.raises(grpc.aio.AioRpcError, match="near it: g000000-e0-a1") as refusal:
             await ledger.stub.Explain(ledger_pb2.ExplainRequest(sample_id="g000000-e0-a7"))
         assert refusal.value.code() is grpc.StatusCode.NOT_FOUND
@@ -110,10 +124,21 @@ async def test_a_whole_run_is_audited_explained_and_asked_again_when_it_is_over(
         printed = await printing(run, "audit")
         assert printed["passed"]
         assert [one["name"] for one in printed["criteria"]] == [one.name for one in verdict.criteria]
+        assert await printing(run, "bill", "tenant", "attempt") == bill
+        shown = gyre("bill", "--run", str(run.folder.root), "--by", "tenant,attempt").splitlines()
+        assert shown[0].split()[:4] == ["tenant", "attempt", "executions", "attempts"] and len(shown) == 4
         assert (await printing(run, "drops"))["line"]["age_steps_max"] == config().trajproc.age_steps_max
         await run.start("services.ledger", "--offline", endpoint="ledger")
         again = await ledger.stub.Audit(ledger_pb2.AuditRequest(), wait_for_ready=True)
         assert again == verdict
+
+
+def gyre(*arguments: str) -> str:
+    """What the command says."""
+    command = [sys.executable, "-m", "gyre.cli.main", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 async def printing(run: TestRun, *question: str):

@@ -22,7 +22,7 @@ from gyre.errors import ConfigError
 from services.ledger.core.fields import COST_COLUMNS, FIELD_TABLE
 from services.ledger.core.rows import FACT_TYPES
 from services.ledger.core.tables import METADATA
-from services.ledger.queries import audit, books, drops, explain
+from services.ledger.queries import audit, bill, books, drops, explain
 from services.ledger.storage import Database, Writer
 from tests.unit.ledger.ledger_history import RUN, changed, config, dump, history, kept_books, leased, store
 
@@ -208,5 +208,12 @@ def test_postgresql_keeps_the_same_books(postgres, in_order):
         store(database, facts)
     store(database, changed(HISTORY, r.ExecutionEnded, lambda x: True, attempt=9, detail="a\x00b")[-40:], run="nul")
     found = answers(database)
+    with database.read() as connection:
+        billed = bill(connection, RUN, config(), ("attempt", "tenant", "model_version"))
+        total = books(connection, RUN, config())["books"]
     database.close()
     assert found[:4] == in_order[:4]
+    assert {
+        name: billed["total"][name] for name in ("turns", "tokens_sampled", "occupancy_s", "external_calls")
+    } == pytest.approx({name: total[name] for name in ("turns", "tokens_sampled", "occupancy_s", "external_calls")})
+    assert [row["model_version"] for row in billed["rows"]] == [None, 0, 1, 2, 0, 1]

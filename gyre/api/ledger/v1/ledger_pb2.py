@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fgyre/api/ledger/v1/ledger.proto\x12\x12gyre.api.ledger.v1\"\x0e\n\x0c\x41uditRequest\"H\n\tCriterion\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0e\n\x06\x66igure\x18\x03 \x01(\t\x12\r\n\x05query\x18\x04 \x01(\t\"P\n\rAuditResponse\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12/\n\x08\x63riteria\x18\x02 \x03(\x0b\x32\x1d.gyre.api.ledger.v1.Criterion\"#\n\x0e\x45xplainRequest\x12\x11\n\tsample_id\x18\x01 \x01(\t\"\x1f\n\x0f\x45xplainResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x11\n\x0fGetDropsRequest\" \n\x10GetDropsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x11\n\x0fGetBooksRequest\" \n\x10GetBooksResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x1d\n\x0fGetTraceRequest\x12\n\n\x02id\x18\x01 \x01(\t\" \n\x10GetTraceResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x12\n\x10GetIntakeRequest\"Z\n\x11GetIntakeResponse\x12\x17\n\x0fstream_sequence\x18\x01 \x01(\x03\x12\r\n\x05\x66\x61\x63ts\x18\x02 \x01(\x03\x12\r\n\x05spans\x18\x03 \x01(\x03\x12\x0e\n\x06poison\x18\x04 \x01(\x03\"\x12\n\x10GetQueuesRequest\"!\n\x11GetQueuesResponse\x12\x0c\n\x04json\x18\x01 \x01(\t2\xea\x04\n\rLedgerService\x12L\n\x05\x41udit\x12 .gyre.api.ledger.v1.AuditRequest\x1a!.gyre.api.ledger.v1.AuditResponse\x12R\n\x07\x45xplain\x12\".gyre.api.ledger.v1.ExplainRequest\x1a#.gyre.api.ledger.v1.ExplainResponse\x12U\n\x08GetDrops\x12#.gyre.api.ledger.v1.GetDropsRequest\x1a$.gyre.api.ledger.v1.GetDropsResponse\x12U\n\x08GetBooks\x12#.gyre.api.ledger.v1.GetBooksRequest\x1a$.gyre.api.ledger.v1.GetBooksResponse\x12X\n\tGetQueues\x12$.gyre.api.ledger.v1.GetQueuesRequest\x1a%.gyre.api.ledger.v1.GetQueuesResponse\x12U\n\x08GetTrace\x12#.gyre.api.ledger.v1.GetTraceRequest\x1a$.gyre.api.ledger.v1.GetTraceResponse\x12X\n\tGetIntake\x12$.gyre.api.ledger.v1.GetIntakeRequest\x1a%.gyre.api.ledger.v1.GetIntakeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fgyre/api/ledger/v1/ledger.proto\x12\x12gyre.api.ledger.v1\"\x0e\n\x0c\x41uditRequest\"H\n\tCriterion\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0e\n\x06\x66igure\x18\x03 \x01(\t\x12\r\n\x05query\x18\x04 \x01(\t\"P\n\rAuditResponse\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12/\n\x08\x63riteria\x18\x02 \x03(\x0b\x32\x1d.gyre.api.ledger.v1.Criterion\"#\n\x0e\x45xplainRequest\x12\x11\n\tsample_id\x18\x01 \x01(\t\"\x1f\n\x0f\x45xplainResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x11\n\x0fGetDropsRequest\" \n\x10GetDropsResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x11\n\x0fGetBooksRequest\" \n\x10GetBooksResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x1c\n\x0eGetBillRequest\x12\n\n\x02\x62y\x18\x01 \x03(\t\"\x1f\n\x0fGetBillResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x1d\n\x0fGetTraceRequest\x12\n\n\x02id\x18\x01 \x01(\t\" \n\x10GetTraceResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x12\n\x10GetIntakeRequest\"Z\n\x11GetIntakeResponse\x12\x17\n\x0fstream_sequence\x18\x01 \x01(\x03\x12\r\n\x05\x66\x61\x63ts\x18\x02 \x01(\x03\x12\r\n\x05spans\x18\x03 \x01(\x03\x12\x0e\n\x06poison\x18\x04 \x01(\x03\"\x12\n\x10GetQueuesRequest\"!\n\x11GetQueuesResponse\x12\x0c\n\x04json\x18\x01 \x01(\t2\xbe\x05\n\rLedgerService\x12L\n\x05\x41udit\x12 .gyre.api.ledger.v1.AuditRequest\x1a!.gyre.api.ledger.v1.AuditResponse\x12R\n\x07\x45xplain\x12\".gyre.api.ledger.v1.ExplainRequest\x1a#.gyre.api.ledger.v1.ExplainResponse\x12U\n\x08GetDrops\x12#.gyre.api.ledger.v1.GetDropsRequest\x1a$.gyre.api.ledger.v1.GetDropsResponse\x12U\n\x08GetBooks\x12#.gyre.api.ledger.v1.GetBooksRequest\x1a$.gyre.api.ledger.v1.GetBooksResponse\x12R\n\x07GetBill\x12\".gyre.api.ledger.v1.GetBillRequest\x1a#.gyre.api.ledger.v1.GetBillResponse\x12X\n\tGetQueues\x12$.gyre.api.ledger.v1.GetQueuesRequest\x1a%.gyre.api.ledger.v1.GetQueuesResponse\x12U\n\x08GetTrace\x12#.gyre.api.ledger.v1.GetTraceRequest\x1a$.gyre.api.ledger.v1.GetTraceResponse\x12X\n\tGetIntake\x12$.gyre.api.ledger.v1.GetIntakeRequest\x1a%.gyre.api.ledger.v1.GetIntakeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,18 +49,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETBOOKSREQUEST']._serialized_end=367
   _globals['_GETBOOKSRESPONSE']._serialized_start=369
   _globals['_GETBOOKSRESPONSE']._serialized_end=401
-  _globals['_GETTRACEREQUEST']._serialized_start=403
-  _globals['_GETTRACEREQUEST']._serialized_end=432
-  _globals['_GETTRACERESPONSE']._serialized_start=434
-  _globals['_GETTRACERESPONSE']._serialized_end=466
-  _globals['_GETINTAKEREQUEST']._serialized_start=468
-  _globals['_GETINTAKEREQUEST']._serialized_end=486
-  _globals['_GETINTAKERESPONSE']._serialized_start=488
-  _globals['_GETINTAKERESPONSE']._serialized_end=578
-  _globals['_GETQUEUESREQUEST']._serialized_start=580
-  _globals['_GETQUEUESREQUEST']._serialized_end=598
-  _globals['_GETQUEUESRESPONSE']._serialized_start=600
-  _globals['_GETQUEUESRESPONSE']._serialized_end=633
-  _globals['_LEDGERSERVICE']._serialized_start=636
-  _globals['_LEDGERSERVICE']._serialized_end=1254
+  _globals['_GETBILLREQUEST']._serialized_start=403
+  _globals['_GETBILLREQUEST']._serialized_end=431
+  _globals['_GETBILLRESPONSE']._serialized_start=433
+  _globals['_GETBILLRESPONSE']._serialized_end=464
+  _globals['_GETTRACEREQUEST']._serialized_start=466
+  _globals['_GETTRACEREQUEST']._serialized_end=495
+  _globals['_GETTRACERESPONSE']._serialized_start=497
+  _globals['_GETTRACERESPONSE']._serialized_end=529
+  _globals['_GETINTAKEREQUEST']._serialized_start=531
+  _globals['_GETINTAKEREQUEST']._serialized_end=549
+  _globals['_GETINTAKERESPONSE']._serialized_start=551
+  _globals['_GETINTAKERESPONSE']._serialized_end=641
+  _globals['_GETQUEUESREQUEST']._serialized_start=643
+  _globals['_GETQUEUESREQUEST']._serialized_end=661
+  _globals['_GETQUEUESRESPONSE']._serialized_start=663
+  _globals['_GETQUEUESRESPONSE']._serialized_end=696
+  _globals['_LEDGERSERVICE']._serialized_start=699
+  _globals['_LEDGERSERVICE']._serialized_end=1401
 # @@protoc_insertion_point(module_scope)

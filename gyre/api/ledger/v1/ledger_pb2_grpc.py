@@ -55,6 +55,11 @@ class LedgerServiceStub:
                 request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksRequest.SerializeToString,
                 response_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksResponse.FromString,
                 _registered_method=True)
+        self.GetBill = channel.unary_unary(
+                '/gyre.api.ledger.v1.LedgerService/GetBill',
+                request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBillRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBillResponse.FromString,
+                _registered_method=True)
         self.GetQueues = channel.unary_unary(
                 '/gyre.api.ledger.v1.LedgerService/GetQueues',
                 request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetQueuesRequest.SerializeToString,
@@ -104,6 +109,13 @@ class LedgerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetBill(self, request, context):
+        """What it cost, by tenant, task type, weights, attempt … (C12).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetQueues(self, request, context):
         """Queue wait and promotions over time, by duration tier (C1).
         """
@@ -147,6 +159,11 @@ def add_LedgerServiceServicer_to_server(servicer, server):
                     servicer.GetBooks,
                     request_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksRequest.FromString,
                     response_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksResponse.SerializeToString,
+            ),
+            'GetBill': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetBill,
+                    request_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBillRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBillResponse.SerializeToString,
             ),
             'GetQueues': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueues,
@@ -273,6 +290,33 @@ class LedgerService:
             '/gyre.api.ledger.v1.LedgerService/GetBooks',
             gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksRequest.SerializeToString,
             gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBooksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetBill(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gyre.api.ledger.v1.LedgerService/GetBill',
+            gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBillRequest.SerializeToString,
+            gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.GetBillResponse.FromString,
             options,
             channel_credentials,
             insecure,

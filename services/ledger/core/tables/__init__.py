@@ -2,18 +2,20 @@
 
 Every table is keyed by `run` and its fact's natural key, so that several runs may share a database and a repeated fact changes
 nothing. Text columns named *_json hold JSON. Times end in `_at_s` (Unix seconds). NULL means: this part of the story has not been told yet.
-Rows that several facts tell together (MERGED) are filled column by column; all other rows are written once.
+Rows that several facts tell together (MERGED) are filled column by column, numbers of running totals (ADDED) are added up, each fact once and
+in its own transaction; all other rows are written once.
 """
 
 import sqlalchemy as sa
 
 from services.ledger.core.schema import METADATA
-from services.ledger.core.tables import cells, executions, run, samples, steps
+from services.ledger.core.tables import cells, costs, executions, run, samples, steps
 from services.ledger.core.tables.run import FACTS, INTAKE
 
-__all__ = ["FACTS", "INTAKE", "MERGED", "METADATA", "cells", "executions", "run", "samples", "steps"]
+__all__ = ["ADDED", "FACTS", "INTAKE", "MERGED", "METADATA", "cells", "costs", "executions", "run", "samples", "steps"]
 
-MERGED = frozenset({"attempts", "batch_groups", "steps", "micro", "commands"})
+MERGED = frozenset({"attempts", "batch_groups", "steps", "micro", "commands", "elite_replays"})
+ADDED = frozenset({"costs", "usage"})
 
 for _name, _on in {
     "attempts": ("sample_id",), "calls": ("sample_id",), "step_samples": ("sample_id",), "batch_samples": ("sample_id",),

@@ -41,19 +41,27 @@ origins_json text # executions of the divisor by origin (C3)
 """)  # fmt: skip
 
 ELITE_REPLAYS = table("elite_replays", "BatchClosed: samples of the elite store that were trained again (D9)",
-                       "step int, sample_id text", "position int")  # fmt: skip
+                       "step int, sample_id text", """
+position int
+targets int # StepUpdated: target tokens
+compute_s real # its share of the step's training seconds
+""")  # fmt: skip
 
 STEPS = table("steps", "StepOpened and StepUpdated", "step int", """
 burst int
 opened_at_s real
 version int # policy version after the update
 samples int # trained
+targets int # target tokens in the gradient
+compute_s real # training seconds of all cells
 metrics_json text
 updated_at_s real
 """)  # fmt: skip
 
 STEP_SAMPLES = table("step_samples", "StepUpdated: exactly the samples in its gradient", "step int, sample_id text", """
 metrics_json text # mean ratio, clipped share, loss share as the trainer saw them
+targets int # target tokens
+compute_s real # its share of the step's training seconds, by tokens of its rows
 """)  # fmt: skip
 
 MICRO = table("micro", "BatchExtended and StepUpdated: micro-steps", "micro_id text", """

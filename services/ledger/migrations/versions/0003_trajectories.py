@@ -1,4 +1,4 @@
-"""The trajectory processor's facts: call records set aside, scores, credit, origins, batches that wait, the elite store.
+"""The trajectory processor's facts: call records set aside, scores, credit, origins, batches that wait, the elite store; running totals for bills.
 
 Frozen: later changes are migrations of their own. What columns mean is said in services/ledger/core/tables.
 """
@@ -33,7 +33,16 @@ _TABLES: dict[str, tuple[list[tuple[str, type]], list[tuple[str, type]]]] = {
     ),
     "elite_replays": (
         [("run", _TEXT), ("step", _INT), ("sample_id", _TEXT)],
-        [("position", _INT)],
+        [("position", _INT), ("targets", _INT), ("compute_s", _REAL)],
+    ),
+    "costs": (
+        [("run", _TEXT), ("execution_id", _TEXT), ("attempt", _INT)],
+        [("group_id", _TEXT), ("trained", _INT), ("turns", _INT), ("tokens", _INT), ("external_calls", _INT), ("occupancy_s", _REAL),
+        ("targets", _INT), ("compute_s", _REAL)],
+    ),
+    "usage": (
+        [("run", _TEXT), ("execution_id", _TEXT), ("attempt", _INT), ("version", _INT)],
+        [("turns", _REAL), ("tokens", _INT)],
     ),
 }  # fmt: skip
 
@@ -45,6 +54,8 @@ _COLUMNS: dict[str, list[tuple[str, type]]] = {
         ("segment_advantages_json", _TEXT), ("origin", _TEXT), ("elite_key", _TEXT),
     ],
     "batches": [("origins_json", _TEXT)],
+    "steps": [("targets", _INT), ("compute_s", _REAL)],
+    "step_samples": [("targets", _INT), ("compute_s", _REAL)],
 }  # fmt: skip
 
 

@@ -1,0 +1,73 @@
+"""Asking a run's ledger: by gRPC while the run is up, else by a child process that opens the database once more."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import grpc
+
+from gyre.cli.live import address, connected
+from gyre.errors import InvalidInput, NotFound, Unavailable
+from gyre.rpc.auth import read_key
+from gyre.run_folder import RunFolder
+
+ANSWER_S = 120.0
+"""A question to a ledger of ten million facts, on a busy machine."""
+
+
+def ask_ledger(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
+    """One question to the ledger. Raises NotFound, InvalidInput, Unavailable."""
+    try:
+        return asyncio.run(_ask_live(folder, question, *names))
+    except Unavailable:
+        return _ask_offline(folder, question, *names)
+
+
+async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
+    from gyre.api.ledger.v1 import ledger_pb2 as pb
+    from gyre.api.ledger.v1 import ledger_pb2_grpc
+    from gyre.rpc import open_channel
+
+    async with open_channel(address(folder, "ledger"), read_key(folder.keys, "service")) as channel:
+        await connected(channel)
+        ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
+        try:
+            match question:
+                case "audit":
+                    reply = await ledger.Audit(pb.AuditRequest(), timeout=ANSWER_S)
+                    fields = ("name", "passed", "figure", "query")
+                    criteria = [{name: getattr(one, name) for name in fields} for one in reply.criteria]
+                    return {"passed": reply.passed, "criteria": criteria}
+                case "explain":
+                    return json.loads(
+                        (await ledger.Explain(pb.ExplainRequest(sample_id=names[0]), timeout=ANSWER_S)).json
+                    )
+                case "drops":
+                    return json.loads((await ledger.GetDrops(pb.GetDropsRequest(), timeout=ANSWER_S)).json)
+                case "bill":
+                    return json.loads((await ledger.GetBill(pb.GetBillRequest(by=names), timeout=ANSWER_S)).json)
+                case "queues":
+                    return json.loads((await ledger.GetQueues(pb.GetQueuesRequest(), timeout=ANSWER_S)).json)
+                case _:
+                    return json.loads((await ledger.GetBooks(pb.GetBooksRequest(), timeout=ANSWER_S)).json)
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.NOT_FOUND:
+                raise NotFound(error.details()) from error
+            if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+                raise InvalidInput(error.details()) from error
+            # Also a stranger on a port of a run that is over: it does not know our key.
+            raise Unavailable(f"the ledger does not answer: {error.details()}") from error
+
+
+def _ask_offline(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "services.ledger", "--run", str(folder.root), "--log-level", "ERROR"]
+    child = subprocess.run(
+        [*command, "--print", question, *names], capture_output=True, text=True, timeout=ANSWER_S, env=os.environ
+    )
+    if child.returncode != 0:
+        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("ledger: ")
+        raise (NotFound if child.returncode == 2 else Unavailable)(words)
+    return json.loads(child.stdout)
