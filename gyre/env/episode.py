@@ -296,7 +296,11 @@ class Episode:
 
     async def _carry_out(self, call: ToolCall) -> Any:
         self._external_calls += 1
-        return await self._call(self._environment.step, call)
+        result = await self._call(self._environment.step, call)
+        if isinstance(result, StepResult) and isinstance(result.content, str):  # what is not shown is not recorded
+            content = cut_text(result.content, self._limits.observation_bytes_max)
+            return msgspec.structs.replace(result, content=content)
+        return result
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Inside what is left of the wall clock when it begins: a suspension does not stop what the environment is doing. Raises Hung."""

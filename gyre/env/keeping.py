@@ -30,7 +30,7 @@ from gyre.ids import sample_id
 
 log = logging.getLogger(__name__)
 
-STATE_BYTES_MAX = 64 * 2**20
+STATE_BYTES_MAX = 2**20
 """What `Environment.snapshot` may hold; files belong into the workspace."""
 ROLLBACKS_MAX = 3
 """To the same snapshot; a fourth would end as the third did."""

@@ -119,9 +119,18 @@ def _put(fresh: Path, into: Path) -> None:
         return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(fresh), _AT_FDCWD, os.fsencode(into), _RENAME_EXCHANGE) != 0:
-        code = ctypes.get_errno()
-        if code == errno.EBUSY:
-            raise InvalidInput(f"{into} is a mount point: give the environment a folder inside it as its workspace")
+        _refuse_mount(into, ctypes.get_errno())
+        # Two steps where the file system knows no exchange (NFS): a process that dies between them leaves no tree, and the next restore makes it.
+        aside = fresh.with_name(fresh.name + "-old")
+        os.rename(into, aside)
+        os.rename(fresh, into)
+        os.rename(aside, fresh)
+
+
+def _refuse_mount(into: Path, code: int) -> None:
+    if code == errno.EBUSY:
+        raise InvalidInput(f"{into} is a mount point: give the environment a folder inside it as its workspace")
+    if code not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
         raise OSError(code, os.strerror(code), str(into))
 
 

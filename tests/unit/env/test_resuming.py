@@ -232,6 +232,18 @@ async def test_a_redacted_reply_is_asked_for_anew_and_must_agree_with_what_was_s
         assert "[redacted]" in ending.detail and "hello" in ending.detail and ending.evaluation is None
 
 
+async def test_what_is_not_shown_is_not_recorded(mailing, tmp_path):
+    """Bad input: ten megabytes from a tool are a thousand bytes for the model, and no more on record."""
+
+    async def step(self, call, real=Mailing.step):
+        result = await real(self, call)
+        return StepResult(content="x" * 10**7, done=result.done)
+
+    mailing.step = step
+    assert (await Served(mailing, tmp_path / "state").attempt(1)).reason == "submitted"
+    assert (tmp_path / "state" / "records" / "g0-e0.tape").stat().st_size < 40_000
+
+
 def test_records_need_a_folder():
     with pytest.raises(InvalidInput, match="GYRE_ENVIRONMENT_STATE"):
         Shelf(None, Redactor())

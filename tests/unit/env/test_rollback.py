@@ -8,7 +8,7 @@ import pytest
 
 from gyre.env import Rollback, Score, StepResult
 from gyre.env.episode import Episode, Limits
-from gyre.env.keeping import ROLLBACKS_MAX
+from gyre.env.keeping import ROLLBACKS_MAX, STATE_BYTES_MAX
 from gyre.env.model import ChatModel
 from gyre.env.snapshots.spacing import Spacing
 from gyre.env.wall import WallClock
@@ -162,7 +162,7 @@ async def test_an_environment_without_files_goes_back_by_its_state(monkeypatch):
     "broken",
     [
         {"workspace": "/nowhere/at/all"}, {"snapshot": lambda self: "text"}, {"snapshot": lambda self: 1 / 0},
-        {"snapshot": lambda self: b"x" * (64 * 2**20 + 1)},
+        {"snapshot": lambda self: b"x" * (STATE_BYTES_MAX + 1)},
     ],
 )  # fmt: skip
 async def test_a_snapshot_that_cannot_be_taken_harms_nobody(broken):

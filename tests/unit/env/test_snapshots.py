@@ -1,5 +1,8 @@
 """Working trees that are kept and come back (C4)."""
 
+import contextlib
+import ctypes
+import errno
 import hashlib
 import os
 import socket
@@ -130,6 +133,27 @@ def test_references_of_lost_executions_end_by_age(tmp_path, store):
     os.utime(store.root / "references" / "lost", (1, 1))
     store.collect(age_s_max=3600)
     assert not objects(store)
+
+
+@pytest.mark.parametrize(("code", "error"), [(errno.EINVAL, None), (errno.EBUSY, InvalidInput), (errno.EIO, OSError)])
+def test_where_trees_cannot_be_exchanged_they_are_put_in_place_in_two_steps(tmp_path, store, monkeypatch, code, error):
+    """NFS refuses RENAME_EXCHANGE as invalid. A mount point is refused in words, and what is there stays."""
+
+    class Libc:
+        def __init__(self, *_, **__) -> None: ...
+
+        def renameat2(self, *_):
+            ctypes.set_errno(code)
+            return -1
+
+    tree = tree_of(tmp_path / "tree", {"x": "1"})
+    digest = store.take(tree).digest
+    (tree / "x").write_text("2")
+    monkeypatch.setattr(ctypes, "CDLL", Libc)
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        store.restore(digest, tree)
+    assert (tree / "x").read_text() == ("2" if error else "1")
+    assert sorted(os.listdir(tmp_path)) == ["store", "tree"]
 
 
 # -- bad input
