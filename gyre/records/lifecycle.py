@@ -66,11 +66,12 @@ DROP_REASONS: dict[str, str] = {
 SET_ASIDE_REASONS: dict[str, str] = {
     "lengths": "its arrays do not belong together: one log-probability and one version a token, prompt = cut + delta",
     "logprobs": "a log-probability that is none: not finite, or above zero",
-    "sampling": "a temperature at which nothing can be trained: zero or below, hardly above, or no number",
+    "sampling": "a temperature at which nothing can be trained: below 1e-4, above 1e4, or no number",
     "version_unknown": "a token's policy version was never published",
     "tokens_out_of_range": "a token id below zero, or beyond the model's vocabulary",
     "foreign_parent": "its parent belongs to another execution or attempt",
     "orphan": "its parent is not on record, or was set aside itself",
+    "missing": "counted by its execution's ending, and a minute later not on the stream, or not readable there",
 }
 """Reason → meaning for call records that are left out of their tree (CallSetAside)."""
 

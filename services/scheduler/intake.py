@@ -16,8 +16,8 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """No part of a subject, so it may have dots: `repair.operator`."""
 PURPOSES = ("train", "evaluation")
-TRAINED_TEMPERATURE_MIN = 1e-4
-"""Below, the trainer cannot take log-probabilities of what was drawn."""
+TRAINED_TEMPERATURES = (1e-4, 1e4)
+"""Outside, the trainer cannot take log-probabilities of what was drawn."""
 
 
 def parse(task: pb.Task, index: int) -> TaskSpec:
@@ -57,9 +57,9 @@ def _rules(task: pb.Task) -> list[tuple[bool, str]]:
         (1 <= task.group_size <= GROUP_SIZE_MAX, f"group_size is 1 to {GROUP_SIZE_MAX}, not {task.group_size}"),
         (0 <= task.temperature < math.inf, f"temperature is a number from 0, not {task.temperature}"),
         (
-            task.purpose == "evaluation" or not 0 <= task.temperature < TRAINED_TEMPERATURE_MIN,
-            f"temperature is {TRAINED_TEMPERATURE_MIN:g} or more where the task is trained, not {task.temperature:g}: at 0 nothing is drawn that "
-            "could be learned from",
+            task.purpose == "evaluation" or TRAINED_TEMPERATURES[0] <= task.temperature <= TRAINED_TEMPERATURES[1],
+            f"temperature is {TRAINED_TEMPERATURES[0]:g} to {TRAINED_TEMPERATURES[1]:g} where the task is trained, not {task.temperature:g}: at 0 "
+            "nothing is drawn that could be learned from",
         ),
         (0 <= task.top_p <= 1, f"top_p is above 0 and at most 1, not {task.top_p}"),
         (0 < limits.wall_s < math.inf, f"limits.wall_s is a positive number of seconds, not {limits.wall_s}"),

@@ -50,6 +50,8 @@ class App:
         self._keep = keep
         self._elites = elites
         self._acting = asyncio.Lock()
+        self._given_up: set[str] = set()
+        """Calls of which it was said that their records will not come, and whose fact has not come round yet."""
         self.has_caught_up = asyncio.Event()
 
     async def follow(self) -> None:
@@ -69,6 +71,15 @@ class App:
             async with self._acting:
                 self.processor.tick(self._clock.now_s())
                 await self._act()
+                await self._give_up_records()
+
+    async def _give_up_records(self) -> None:
+        """Say it once; it counts when it comes on the stream."""
+        found = {fact.call_id: fact for fact in self.processor.overdue_records(self._clock.now_s())}
+        for call_id in found.keys() - self._given_up:
+            log.warning("the record of %s is missing: %s", call_id, found[call_id].detail)
+            await self._bus.publish(found[call_id])
+        self._given_up = set(found)
 
     async def _act(self) -> None:
         """Say every intent; folding its last record takes it off the list."""

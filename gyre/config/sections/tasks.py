@@ -37,7 +37,7 @@ class TaskConfig(Section):
     """Longest context of one execution."""
     output_tokens_max: Positive = 64
     """Sampled tokens of one call."""
-    temperature: Annotated[float, Meta(ge=1e-4)] = 1.0
+    temperature: Annotated[float, Meta(ge=1e-4, le=1e4)] = 1.0
     """Sampling temperature. 0 is not possible: nothing would be drawn that training could learn from."""
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Nucleus sampling; 1 keeps the whole distribution, which is what the loss assumes."""

@@ -28,6 +28,8 @@ class Member:
     frozen: Tree | None = None
     """Their tree, once it was asked for and until another record comes."""
     ended: ExecutionEnded | None = None
+    absent: set[str] = field(default_factory=set)
+    """Calls that its ending counts and whose records will not come any more."""
     scores: dict[str, RewardScored] = field(default_factory=dict)
     """Evaluator → its word on record about this attempt."""
     stale: set[int] = field(default_factory=set)
@@ -42,6 +44,7 @@ class Member:
         if attempt > self.attempt and self.ended is None:
             self.attempt = attempt
             self.calls, self.builder, self.frozen, self.scores, self.is_replay = {}, None, None, {}, False
+            self.absent = set()
         return attempt == self.attempt
 
     def add(self, call: CallRecorded, known: Known) -> None:
@@ -63,8 +66,10 @@ class Member:
 
     @property
     def is_complete(self) -> bool:
-        """Ended, with every call record that the ending counts (those of an ending without reward are not needed)."""
-        return self.ended is not None and (bool(why_no_reward(self.ended)) or len(self.calls) >= self.ended.calls)
+        """Ended, with every call record that the ending counts (those of an ending without reward are not needed), or all that will come."""
+        if self.ended is None:
+            return False
+        return bool(self.absent or why_no_reward(self.ended)) or len(self.calls) >= self.ended.calls
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ def test_a_task_is_taken_with_its_defaults():
         ({"group_size": 0}, "group_size"),
         ({"group_size": 1025}, "group_size"),
         ({"temperature": float("nan")}, "temperature"),
-        ({"temperature": 0.0}, "temperature is 0.0001 or more where the task is trained"),
+        ({"temperature": 0.0}, "temperature is 0.0001 to 10000 where the task is trained"),
         ({"top_p": 1.5}, "top_p"),
         ({"payload_json": "[1]"}, "JSON object"),
         ({"payload_json": "{"}, "not JSON"),

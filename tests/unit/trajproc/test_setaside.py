@@ -140,9 +140,10 @@ def test_a_group_that_is_judged_again_keeps_what_was_set_aside_of_attempts_that_
     assert not live.processor.unfinished and live.processor.set_aside["lengths"] == 2
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-30, np.inf, np.nan])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-30, 1e39, np.inf, np.nan])
 def test_what_was_drawn_at_no_temperature_is_set_aside(temperature):
-    """C8: the trainer takes log-probabilities of logits over the temperature; at 0 the quotient is none, and below 1e-4 float32 overflows."""
+    """C8: the trainer takes log-probabilities of logits over the temperature; at 0 the quotient is none, and below 1e-4 float32
+    overflows, as it does with 1e39 itself."""
     sampling = msgspec.structs.replace(SECOND.sampling, temperature=temperature)
     assert reasons(FIRST, changed(SECOND, sampling=sampling), THIRD) == {1: "sampling", 2: "orphan"}
 
@@ -190,3 +191,28 @@ def test_no_record_whatever_it_holds_stops_the_processor_or_reaches_the_trainer_
         for row in micro.rows:
             check_row(row, 2**31)
     assert {row.sample_id for micro in live.queue for row in micro.rows} == {f"{A}-e0-a1", f"{A}-e1-a1"}
+
+
+def test_records_that_do_not_come_hold_nobody_up_for_longer_than_a_minute():
+    """An ending at 10 s counts 4 calls, of which calls 0 and 2 are on record (1 and 3 cannot be read): at 69 s they are waited for, at 70 s they are
+    said to be missing. That counts from its place on the stream on: call 2, which continues call 1, is an orphan, call 0 is trained."""
+    facts = [opened(0), dispatched(A, 2), FIRST, THIRD, ended(A, 0, 1.0, turns=4), *execution(A, 1, 0.0)]
+    live = Live(config(turns_per_step=5)).see(*facts)
+    assert not list(live.processor.overdue_records(69.0)) and not live.said
+    absent = list(live.processor.overdue_records(70.0))
+    assert [(fact.call_id, fact.reason) for fact in absent] == [(f"{A}-e0-a1-c{index}", "missing") for index in (1, 3)]
+    assert not live.said
+    live.see(*absent)
+    assert live.processor.set_aside == {"missing": 1, "orphan": 1}, "the group was judged at the first of them"
+    assert live.all(r.SampleReady)[0].targets_sampled == 2 and live.batch().turns == 5
+    assert not list(live.processor.overdue_records(1e6)) and not live.processor.short
+    assert Live(config(turns_per_step=5), past=live.stream).said == []
+
+
+def test_a_record_that_comes_late_is_used_unless_it_was_given_up():
+    """The word counts where it stands on the stream: before it the record completes the execution, after it the execution is judged already."""
+    facts = [dispatched(A, 1), FIRST, ended(A, 0, 1.0, turns=2)]
+    live = Live().see(*facts)
+    (absent,) = live.processor.overdue_records(100.0)
+    assert live.see(SECOND, absent).all(r.SampleReady)[0].targets_sampled == 4
+    assert Live().see(*facts, absent, SECOND).all(r.SampleReady)[0].targets_sampled == 2

@@ -9,7 +9,7 @@ from gyre.clock import ManualClock
 from services.trajproc import app as shell
 from services.trajproc.core.fold import Processor
 from services.trajproc.rpc import state_of
-from tests.unit.trajproc.builders import PAYLOAD, config, dispatched, execution, opened, started
+from tests.unit.trajproc.builders import PAYLOAD, config, dispatched, ended, execution, opened, started
 
 CORE = Path(shell.__file__).parent / "core"
 FORBIDDEN = {"grpc", "nats", "asyncio", "time", "random", "torch", "datetime", "os"}
@@ -69,3 +69,23 @@ def test_the_core_reads_no_clock_and_opens_no_connection():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not {name.split(".")[0] for name in names} & FORBIDDEN, f"{path.name} imports {names}"
+
+
+async def test_a_missing_record_is_said_once_and_not_folded_before_it_comes_round(tmp_path):
+    """B1: two ticks before the fact is on the stream say it once; the group is judged when it has come."""
+    bus, clock = FakeBus(), ManualClock(100.0)
+    app = shell.App(Processor(config(), PAYLOAD), bus, BlobStore(tmp_path), clock)
+    for fact in [
+        dispatched("g000001", 1),
+        *execution("g000001", 0, 1.0, turns=2)[:2],
+        ended("g000001", 0, 1.0, turns=2),
+    ]:
+        app.processor.fold(fact)
+    await app._give_up_records()
+    await app._give_up_records()
+    (fact,) = bus.published
+    assert fact.reason == "missing" and app.processor.unfinished and not app.processor.ready
+    app.processor.fold(fact)
+    await app._act()
+    await app._give_up_records()
+    assert [type(record).__name__ for record in bus.published] == ["CallSetAside", "SampleReady"]

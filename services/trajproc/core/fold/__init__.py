@@ -11,6 +11,7 @@
 | what a fact of others changes | executions.py (groups, executions, calls), steps.py (steps, boundaries) |
 | what an own fact confirms | own.py |
 | what evaluators said | scores.py |
+| which records will not come | absent.py |
 | what follows | decide.py |
 | in which words it is said | speak.py |
 
@@ -24,7 +25,8 @@ fold came to another view, the fact on record wins.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from services.trajproc.core.fold import decide, executions, own, scores, speak, steps
+from gyre.records import CallSetAside
+from services.trajproc.core.fold import absent, decide, executions, own, scores, speak, steps
 from services.trajproc.core.fold.decide import STARVED_S
 from services.trajproc.core.fold.pool import NO_NEWS, Intent, Pool
 
@@ -52,6 +54,10 @@ class Processor(Pool):
     def tick(self, now_s: float) -> None:
         """The wait policy (C5)."""
         decide.tick(self, now_s)
+
+    def overdue_records(self, now_s: float) -> Iterator[CallSetAside]:
+        """What is to be said of call records that will not come. To be folded when it comes on the stream, and not before."""
+        return absent.overdue(self, now_s)
 
     def records(self, intent: Intent, now_s: float) -> Iterator[Any]:
         """Messages of an intent that are not on record, in order. Lazy: each may be folded before the next is made."""

@@ -94,6 +94,8 @@ def ended(pool: Pool, fact: r.ExecutionEnded) -> object:
     member = group.member(fact.execution_id)
     if member.see(fact.attempt):
         member.ended = member.ended or fact
+        if not member.is_complete:
+            pool.short.add((group.group_id, member.execution_id))
         return pool.settle(group)
     if fact.attempt not in member.stale:
         member.stale.add(fact.attempt)

@@ -2,17 +2,20 @@
 
 from gyre import records as r
 from services.trajproc.core import alarms
-from services.trajproc.core.fold import elites
+from services.trajproc.core.fold import absent, elites
 from services.trajproc.core.fold.decide import give_up, reopen, take
 from services.trajproc.core.fold.pool import Pool
 
 
-def set_aside(pool: Pool, fact: r.CallSetAside) -> None:
+def set_aside(pool: Pool, fact: r.CallSetAside) -> object:
+    if fact.reason == absent.REASON:
+        return absent.given_up(pool, fact)
     group = pool.groups.get(fact.group_id)
     if group is not None and group.set_aside.pop(fact.call_id, None) is not None:
         pool.set_aside[fact.reason] += 1
         if not group.set_aside:
             pool.said("set_aside", fact.group_id)
+    return None
 
 
 def ready(pool: Pool, fact: r.SampleReady) -> None:

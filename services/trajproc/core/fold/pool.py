@@ -81,6 +81,8 @@ class Pool:
         self.step = 0  # optimizer steps done, as far as they were reported
         self.closed_step = -1
         self.intents: dict[Intent, Any] = {}
+        self.short: set[tuple[str, str]] = set()
+        """(Group, execution) that ended before all records that its ending counts were there; they may have come since."""
         self.dropped: Counter[str] = Counter()
         self.set_aside: Counter[str] = Counter()
         self.overdue: Counter[str] = Counter()

@@ -16,8 +16,9 @@ ITEM_BYTES = 4
 LOGPROB_MAX = 1e-3
 """Rounding may bring the log-probability of a sure token above zero, never this far."""
 
-TEMPERATURE_MIN = 1e-4
-"""Logits divided by less leave what float32 can exponentiate; at 0 nothing is drawn, so nothing has a log-probability to learn from."""
+TEMPERATURE_MIN, TEMPERATURE_MAX = 1e-4, 1e4
+"""Logits divided by less leave what float32 can exponentiate; at 0 nothing is drawn, so nothing has a log-probability to learn from. Above, what is
+drawn is noise, and some time float32 holds the temperature itself no longer."""
 
 
 class Problem(NamedTuple):
@@ -90,7 +91,7 @@ def _of_sampling(record: CallRecorded, known: Known) -> Problem | None:
     if wrong.any():
         at = int(np.argmax(wrong))
         return Problem("logprobs", f"log-probability {logprobs[at]} at output token {at}")
-    if len(logprobs) and not TEMPERATURE_MIN <= record.sampling.temperature < np.inf:
+    if len(logprobs) and not TEMPERATURE_MIN <= record.sampling.temperature <= TEMPERATURE_MAX:
         return Problem("sampling", f"it was drawn at temperature {record.sampling.temperature}")
     versions = array(record.versions, "int32")
     changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
