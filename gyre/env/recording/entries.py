@@ -52,6 +52,21 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, tag="reply"):
     """Something in it was redacted, so it cannot be carried out again."""
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
+    """A call outside is about to be made: should its result never be recorded, nobody knows whether it was."""
+
+    name: str
+    arguments: str
+    arguments_digest: str
+    at_s: float
+
+
+class Raised(msgspec.Struct, frozen=True, kw_only=True, tag="raised"):
+    """The call that was asked for raised in the environment, which knows what that means; it may be made again."""
+
+    at_s: float
+
+
 class Called(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     """A tool call and what it led to."""
 
@@ -86,7 +101,7 @@ class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
     at_s: float
 
 
-Entry = Attempt | Checkpoint | Reply | Called | Cut | Over
+Entry = Attempt | Checkpoint | Reply | Asked | Raised | Called | Cut | Over
 
 
 def canonical(arguments: Any) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from gyre.env.environment import StepResult, ToolCall
 from gyre.env.recording.entries import (
+    Asked,
     Attempt,
     Called,
     Checkpoint,
@@ -21,11 +22,15 @@ from gyre.env.recording.entries import (
     Departed,
     Entry,
     Over,
+    Raised,
     Reply,
     canonical,
     difference,
 )
 from gyre.env.recording.tape import Tape
+
+UNKNOWN = "error: the process was lost while this call was under way; whether it was carried out is not known"
+"""What a replay says of such a call: making it again might do it twice."""
 
 
 class Journal:
@@ -43,6 +48,7 @@ class Journal:
         self._inside: list[Called] = []
         self._beyond: list[Called] = []
         self._beyond_made = 0
+        self._under_way: Asked | None = None
         self.checkpoint: Checkpoint | None = None
         self.is_over = False
         self.turns_before = 0
@@ -73,7 +79,15 @@ class Journal:
     def begin(self, name: str, is_replay: bool) -> None:
         """An attempt, in the world of the checkpoint or in a new one."""
         masked = next((at for at, reply in enumerate(self._replies) if reply.is_masked), None)
+        under_way = self._under_way
         self._put(Attempt(name=name, is_replay=is_replay, at_s=time.time()))
+        if is_replay and under_way is not None:
+            self._put(
+                Called(
+                    ordinal=self.calls + 1, name=under_way.name, arguments=under_way.arguments, arguments_digest=under_way.arguments_digest,
+                    content=UNKNOWN, error=True, is_outside=True, at_s=under_way.at_s, quota_left=self._quota_after(True),
+                )
+            )  # fmt: skip
         if is_replay and masked is not None:
             # What was redacted cannot be carried out; the model is asked from there on, and what it calls outside must still agree.
             self._put(Cut(replies=masked, inside=len(self._inside)))
@@ -111,16 +125,26 @@ class Journal:
         if is_outside and self.quota_left == 0:
             return StepResult(content=f"error: the quota of {self._quota} calls is used up", error=True)
         at_s, begun_s = time.time(), time.monotonic()
-        result = await carry_out()
+        if is_outside:
+            self._put(Asked(name=name, arguments=text, arguments_digest=digest, at_s=at_s))
+        try:
+            result = await carry_out()
+        except Exception:
+            if is_outside:
+                self._put(Raised(at_s=time.time()))
+            raise
         if not isinstance(result, StepResult) or not isinstance(result.content, str):
             return result
         made = Called(
             ordinal=self.calls + 1, name=name, arguments=text, arguments_digest=digest, is_outside=is_outside, at_s=at_s,
             content=result.content if self._tape is None else self._tape.redactor.document(result.content),
             error=result.error, done=result.done, took_s=time.monotonic() - begun_s,
-            quota_left=self.quota_left - (is_outside and self.quota_left > 0),
+            quota_left=self._quota_after(is_outside),
         )  # fmt: skip
         return self._repeated(made) if not is_outside else self._recorded(made)
+
+    def _quota_after(self, is_outside: bool) -> int:
+        return self.quota_left - (is_outside and self.quota_left > 0)
 
     def over(self, reason: str) -> None:
         """It ended by itself."""
@@ -168,7 +192,12 @@ class Journal:
                 self.rewind()
             case Reply():
                 self._replies.append(entry)
+            case Asked():
+                self._under_way = entry
+            case Raised():
+                self._under_way = None
             case Called():
+                self._under_way = None if entry.is_outside else self._under_way
                 self.calls, self._beyond_made = entry.ordinal, self._beyond_made + entry.is_outside
                 (self._beyond if entry.is_outside else self._inside).append(entry)
             case Cut():

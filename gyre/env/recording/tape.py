@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gyre.env.recording.entries import ARGUMENTS_CHARS_MAX, Called, Checkpoint, Entry, Over, Reply
+from gyre.env.recording.entries import ARGUMENTS_CHARS_MAX, Asked, Called, Checkpoint, Entry, Over, Reply
 from gyre.env.recording.redaction import Redactor
 from gyre.errors import Conflict, InvalidInput
 
@@ -86,17 +86,16 @@ def _read(path: Path) -> tuple[list[Entry], int]:
 
 
 def _must_last(entry: Entry) -> bool:
-    return isinstance(entry, Checkpoint | Over) or (isinstance(entry, Called) and entry.is_outside)
+    return isinstance(entry, Asked | Checkpoint | Over) or (isinstance(entry, Called) and entry.is_outside)
 
 
 def _redacted(entry: Entry, redactor: Redactor) -> Entry:
     replace = msgspec.structs.replace
+    if isinstance(entry, Called | Asked):
+        arguments = redactor.text(redactor.document(entry.arguments)[:ARGUMENTS_CHARS_MAX])
+        entry = replace(entry, name=redactor.text(entry.name), arguments=arguments)
     if isinstance(entry, Called):
-        arguments = redactor.document(entry.arguments)
-        return replace(
-            entry, name=redactor.text(entry.name), arguments=redactor.text(arguments[:ARGUMENTS_CHARS_MAX]),
-            content=redactor.document(entry.content),
-        )  # fmt: skip
+        return replace(entry, content=redactor.document(entry.content))
     if isinstance(entry, Reply):
         message = redactor.value(entry.message)
         return replace(entry, message=message, is_masked=entry.is_masked or message != entry.message)

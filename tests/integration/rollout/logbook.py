@@ -1,7 +1,7 @@
 """An environment for a process of its own: `write` adds a line to the workspace, `mail` one to a file outside, which stands for the world.
 
-Run as a module: `python -m tests.integration.rollout.logbook --address … --state DIR`; the payload names the file outside (`mails`) and at which
-step the process shall hang for ever (`hang`, until the file of that name is gone)."""
+Run as a module: `python -m tests.integration.rollout.logbook --address … --state DIR`; the payload names the file outside (`mails`) and another
+(`hang`) for which step 5 waits as long as it is there."""
 
 import sys
 import tempfile
@@ -29,7 +29,7 @@ class Logbook(Environment):
 
     def step(self, call):
         n = call.arguments["n"]
-        while n == 6 and Path(self.task.payload["hang"]).exists():
+        while n == 5 and Path(self.task.payload["hang"]).exists():
             Path(self.task.payload["hang"]).with_suffix(".now").touch()
             time.sleep(0.05)
         target = Path(self.task.payload["mails"]) if call.name == "mail" else self.workspace / "log"

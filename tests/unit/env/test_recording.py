@@ -1,5 +1,6 @@
 """The record of tool calls and answering from it (C4)."""
 
+import asyncio
 import os
 import signal
 
@@ -8,6 +9,7 @@ import pytest
 from gyre.env import StepResult, ToolCall
 from gyre.env.recording import Called, Departed, Journal, RecordDamaged, Redactor, Tape
 from gyre.env.recording.entries import Checkpoint
+from gyre.env.recording.journal import UNKNOWN
 from gyre.errors import Conflict
 
 OUTSIDE = frozenset({"search", "mail"})
@@ -85,16 +87,24 @@ async def test_a_replay_that_departs_is_refused_with_the_difference(tmp_path):
         await journal.call(asked("mail", to="b"), world("never"))
 
 
-async def test_a_call_that_raised_is_not_on_record(tmp_path):
-    journal = Journal(open_tape(tmp_path), OUTSIDE)
+@pytest.mark.parametrize(("raised", "known"), [(OSError("away"), False), (asyncio.CancelledError(), True)])
+async def test_a_call_that_raised_may_be_made_again_one_that_was_lost_may_not(tmp_path, raised, known):
+    """An exception is the environment's word that it knows; a cancellation, like a kill, leaves open whether the world has seen the call."""
+    journal = Journal(open_tape(tmp_path), OUTSIDE, quota=5)
     journal.begin("e0-a1", is_replay=False)
+    journal.keep(Checkpoint(ordinal=0, turn=0, messages="[]"))
 
     async def broken():
-        raise OSError("away")
+        raise raised
 
-    with pytest.raises(OSError):
+    with pytest.raises(type(raised)):
         await journal.call(asked("search", q="a"), broken)
-    assert journal.calls == 0
+    journal.close()
+    again, outside = Journal(open_tape(tmp_path), OUTSIDE, quota=5), world("found")
+    again.begin("e0-a2", is_replay=True)
+    result = await again.call(asked("search", q="a"), outside)
+    assert (result.content, result.error) == ((UNKNOWN, True) if known else ("found", False))
+    assert (outside.made, again.calls, again.quota_left) == (int(not known), 1, 4)
 
 
 async def test_every_call_is_on_record_with_its_time_and_the_quota_left(tmp_path):

@@ -103,15 +103,43 @@ class Served:
 
 
 async def test_the_next_attempt_goes_on_where_the_lost_one_was(mailing, tmp_path):
-    """Lost in step 6, after snapshot 3 of turn 4. The new world has lines 1 and 3 from the snapshot and carries out write 5 again; mails 2 and 4
-    were sent once; the model is asked for nothing, as the sixth reply is on record, and only mail 6 is sent for real."""
+    """Lost in step 5, after snapshot 3 of turn 4. The new world has lines 1 and 3 from the snapshot and carries out write 5, whose reply is on
+    record; mails 2 and 4 were sent once; the model is asked for turn 6 only."""
     served = Served(mailing, tmp_path / "state")
-    await served.lose(1, at=6)
+    await served.lose(1, at=5)
     assert mailing.sent == [2, 4]
     ending = await served.attempt(2)
     assert (ending.reason, ending.evaluation.outcome) == ("submitted", 1.0)
-    assert mailing.sent == [2, 4, 6] and served.asked == [] and served.started == [False, True]
+    assert mailing.sent == [2, 4, 6] and served.asked == [11] and served.started == [False, True]
     assert (ending.snapshots, ending.external_calls, ending.rollback_turns) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 100])
+async def test_wherever_it_is_lost_once_or_twice_the_world_comes_out_the_same(mailing, tmp_path, monkeypatch, every):
+    """With a snapshot every 1, 2, 3 or 100 turns, lost in each step that writes, and again in the same one or the next such: each mail once, each
+    line once, in order."""
+    monkeypatch.setattr(Spacing, "is_due", lambda self, turns: turns >= every)
+    for first in (1, 3, 5):
+        for second in (first, first + 2):
+            mailing.sent.clear()
+            served = Served(mailing, tmp_path / f"state{first}{second}")
+            await served.lose(1, at=first)
+            if second <= 5:
+                await served.lose(2, at=second)
+            ending = await served.attempt(3)
+            assert (ending.reason, ending.evaluation.outcome, mailing.sent) == ("submitted", 1.0, [2, 4, 6])
+            assert served.started[1:] == [True] * (len(served.started) - 1)
+
+
+async def test_a_call_outside_that_was_under_way_is_not_made_again(mailing, tmp_path):
+    """Lost while mail 4 was being sent: nobody knows whether it was, the model is told so, and goes on."""
+    served = Served(mailing, tmp_path / "state")
+    await served.lose(1, at=4)
+    ending = await served.attempt(2)
+    assert ending.reason == "submitted" and mailing.sent == [2, 6]
+    assert served.chat.requests[0]["messages"][-1]["content"].startswith(
+        "error: the process was lost while this call was under way"
+    )
 
 
 async def test_going_back_inside_an_attempt_sends_nothing_twice(mailing, monkeypatch):
@@ -165,7 +193,7 @@ async def test_after_an_ending_the_next_attempt_is_a_new_one(mailing, tmp_path):
 async def test_a_snapshot_that_does_not_come_back_is_a_new_beginning(mailing, tmp_path):
     """Its files were lost: the half restored world is closed, a new one is built, and the attempt is no replay."""
     served = Served(mailing, tmp_path / "state")
-    await served.lose(1, at=6)
+    await served.lose(1, at=5)
     for path in (tmp_path / "state" / "snapshots" / "objects").glob("*/*"):
         path.unlink()
     ending = await served.attempt(2)
@@ -175,7 +203,7 @@ async def test_a_snapshot_that_does_not_come_back_is_a_new_beginning(mailing, tm
 
 async def test_a_damaged_record_is_set_aside(mailing, tmp_path):
     served = Served(mailing, tmp_path / "state")
-    await served.lose(1, at=6)
+    await served.lose(1, at=5)
     tape = tmp_path / "state" / "records" / "g0-e0.tape"
     tape.write_bytes(tape.read_bytes().replace(b"write", b"wrote", 1))
     assert (await served.attempt(2)).reason == "submitted" and served.started == [False, False]
@@ -207,12 +235,14 @@ async def test_a_world_without_files_is_built_anew_and_its_turns_repeated(mailin
 
 
 def fifth_mails(text: str):
-    """A model whose fifth turn mails `text`."""
+    """A model whose fifth turn mails `text` and whose sixth writes."""
 
     def answer(body, n):
         reply = act(body, n)
         if reply["tool_calls"][0]["id"] == "c5":
             reply["tool_calls"][0]["function"] = {"name": "mail", "arguments": json.dumps({"n": 5, "text": text})}
+        if reply["tool_calls"][0]["id"] == "c6":
+            reply["tool_calls"][0]["function"]["name"] = "write"
         return reply
 
     return answer
