@@ -63,10 +63,13 @@ async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, 
 
 
 def _ask_offline(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "services.ledger", "--run", str(folder.root), "--log-level", "ERROR"]
-    child = subprocess.run(
-        [*command, "--print", question, *names], capture_output=True, text=True, timeout=ANSWER_S, env=os.environ
-    )
+    return run_ledger(folder, "--print", question, *names, timeout_s=ANSWER_S)
+
+
+def run_ledger(folder: RunFolder, *arguments: str, timeout_s: float | None = None) -> dict[str, Any]:
+    """What a ledger process of its own says of the run's database, which a running ledger may be using. Raises NotFound, Unavailable."""
+    command = [sys.executable, "-m", "services.ledger", "--run", str(folder.root), "--log-level", "ERROR", *arguments]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=os.environ)
     if child.returncode != 0:
         words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("ledger: ")
         raise (NotFound if child.returncode == 2 else Unavailable)(words)

@@ -26,6 +26,7 @@ COMMANDS = {
     "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
     "bill": ("gyre.cli.bill", "What it cost: by customer, kind of task, weights, attempt."),
+    "export": ("gyre.cli.export", "The books as Parquet files."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
     "what-if": ("gyre.cli.what_if", "What other scheduler settings would do to a running run."),

@@ -1,4 +1,4 @@
-"""python -m services.ledger --run DIR [--offline | --print QUESTION [ID]]"""
+"""python -m services.ledger --run DIR [--offline | --print QUESTION [ID] | --export DIR]"""
 
 from gyre.service import main
 from services.ledger.service import options, serve

@@ -3,13 +3,14 @@
 import argparse
 import asyncio
 import dataclasses
+from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 
 from gyre.api.ledger.v1 import ledger_pb2_grpc
 from gyre.bus import Bus, streams
 from gyre.bus.subjects import PREFIX
-from gyre.errors import InvalidInput, Unavailable
+from gyre.errors import ConfigError, InvalidInput, Unavailable
 from gyre.rpc import RpcServer
 from gyre.service import Context, until_stopped
 from services.ledger import otlp, queries, rpc
@@ -28,13 +29,25 @@ def options(parser: argparse.ArgumentParser) -> None:
              "audit, books, drops, queues, bill DIMENSION…, explain SAMPLE, trace SAMPLE_OR_TRACE",
     )  # fmt: skip
 
+    parser.add_argument(
+        "--export", type=Path, metavar="DIR", help="write Parquet files, say what is in them as JSON, and end"
+    )
+    parser.add_argument(
+        "--what", nargs="+", default=[], help="with --export: executions, samples, turns, drops; all by default"
+    )
+    parser.add_argument(
+        "--since", type=float, metavar="UNIX_SECONDS", help="with --export: what happened then or later"
+    )
+
 
 async def serve(context: Context) -> None:
     """Keep the books of one run and answer questions about them."""
     database = Database(database_url(context.config, context.folder))
     database.migrate()
     try:
-        if getattr(context.arguments, "print", []):
+        if getattr(context.arguments, "export", None):
+            print(rpc.to_text(exported(database, context)))
+        elif getattr(context.arguments, "print", []):
             print(answer(database, context, *context.arguments.print))
         elif getattr(context.arguments, "offline", False):
             await _serve_offline(context, database)
@@ -62,6 +75,23 @@ def answer(database: Database, context: Context, question: str, *names: str) -> 
         )
     with database.read() as connection:
         return rpc.to_text(asked[question](connection))
+
+
+def exported(database: Database, context: Context) -> dict:
+    """What was written: {name: {path, rows, bytes}}. Raises ConfigError without pyarrow, InvalidInput for data that there is not."""
+    try:
+        from services.ledger import parquet  # an extra: only who exports needs it
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"exporting needs {error.name}, which is not installed: pip install 'gyre-rl[export]'"
+        ) from error
+    given = context.arguments
+    if strange := sorted(set(given.what) - set(parquet.DATA_SETS)):
+        raise InvalidInput(f"no data {', '.join(strange)}: any of {', '.join(parquet.DATA_SETS)}")
+    with database.read() as connection:
+        return parquet.export(
+            connection, context.run, given.export, tuple(given.what or parquet.DATA_SETS), given.since
+        )
 
 
 def _audit(criteria: list[queries.Criterion]) -> dict:

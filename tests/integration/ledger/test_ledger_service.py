@@ -117,6 +117,12 @@ async def test_a_whole_run_is_audited_explained_and_asked_again_when_it_is_over(
         async with Asking(run, key="wrong") as stranger:
             with pytest.raises(grpc.aio.AioRpcError, match="wrong or missing key"):
                 await stranger.stub.GetDrops(ledger_pb2.GetDropsRequest())
+        folder = tmp_path / "exported"
+        told = await asyncio.to_thread(
+            gyre, "export", str(folder), "--run", str(run.folder.root), "--what", "turns,drops", "--json"
+        )
+        assert {name: about["rows"] for name, about in json.loads(told).items()} == {"turns": 16, "drops": 5}
+        assert sorted(file.name for file in folder.iterdir()) == ["drops.parquet", "turns.parquet"]
         process.terminate()
         assert await process.wait() == 0
         await run.nats.stop()
