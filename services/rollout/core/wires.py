@@ -54,7 +54,7 @@ def message_body(reply: Reply, _request: ChatRequest | None = None) -> dict[str,
     parsed = reply.parsed
     text = [{"type": "text", "text": parsed.content}] if parsed.content or not parsed.calls else []
     calls = [
-        {"type": "tool_use", "id": call.call_id, "name": call.name, "input": json.loads(call.arguments or "{}")}
+        {"type": "tool_use", "id": call.call_id, "name": call.name, "input": _object(call.arguments)}
         for call in parsed.calls
     ]
     return {
@@ -83,6 +83,11 @@ def message_events(reply: Reply, _sent: str = "", _request: ChatRequest | None =
     events.append(_event({"type": "message_delta", "delta": end, "usage": body["usage"]}))
     events.append(_event({"type": "message_stop"}))
     return b"".join(events)
+
+
+def _object(arguments: str) -> dict[str, Any]:
+    """Arguments are a JSON object, or the text would be no call (toolcalls.py); NaN and Infinity, which are no JSON, are said as text."""
+    return json.loads(arguments or "{}", parse_constant=str)
 
 
 def message_error(status: int, body: dict[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,12 @@ def test_what_is_replied_comes_back_as_the_same_message():
     assert prefix_digests([], [asked.messages[0], said.parsed.message()]) == prefix_digests([], asked.messages)
 
 
+def test_what_is_no_json_in_a_models_arguments_does_not_break_the_message():
+    """Python reads NaN, other clients do not."""
+    body = message_body(reply(tool_text("read", '{"a": NaN, "b": -Infinity}'), "tool_calls"))
+    assert body["content"][0]["input"] == {"a": "NaN", "b": "-Infinity"}
+
+
 async def test_a_message_is_answered_and_recorded_like_any_call(served):  # noqa: F811
     """Plain and streamed it is one call; the key may stand in x-api-key; the role is on record."""
     http, _, bus, _ = served
