@@ -58,17 +58,17 @@ class Store:
         """The tree as it is now. `seen` is kept from one snapshot of the tree to the next; `reference` then refers to this one and the `keep` - 1
         before. Raises TooLarge, TreeChanged, NotFound, PermissionError."""
         seen = Seen() if seen is None else seen
-        with self._locked(fcntl.LOCK_SH), self._workplace() as workplace:
-            reading = read_tree(tree, self._objects, self._limits, seen, workplace / "object")
+        with self._locked(fcntl.LOCK_SH), self._part() as part:
+            reading = read_tree(tree, self._objects, self._limits, seen, part)
             data, digest, listings = encode(reading.entries)
             for name, listing in listings.items():
-                reading.bytes_written += self._objects.put(name, listing, workplace / "object")
+                reading.bytes_written += self._objects.put(name, listing, part)
             path = self.root / "manifests" / digest
             if not path.exists() or path.stat().st_size != len(data):
-                write(workplace / "manifest", data, path)
+                write(part, data, path)
                 reading.bytes_written += len(data)
             if reference:
-                self._refer(reference, [digest, *(d for d in self.referred(reference) if d != digest)][:keep])
+                self._refer(reference, [digest, *(d for d in self.referred(reference) if d != digest)][:keep], part)
         seen.clear()
         seen.update(reading.seen)
         files = sum(entry.kind == "f" for entry in reading.entries)
@@ -145,9 +145,9 @@ class Store:
                     freed += _unlink(path)
             return freed
 
-    def _refer(self, reference: str, digests: list[str]) -> None:
+    def _refer(self, reference: str, digests: list[str], part: Path) -> None:
         path = self._reference(reference)
-        write(self.root / "temporary" / f"reference-{secrets.token_hex(6)}", "\n".join(digests).encode(), path)
+        write(part, "\n".join(digests).encode(), path)
 
     def _reference(self, reference: str) -> Path:
         if not _NAME.fullmatch(reference) or reference in (".", ".."):
@@ -166,13 +166,13 @@ class Store:
             os.close(lock)
 
     @contextlib.contextmanager
-    def _workplace(self) -> Iterator[Path]:
-        place = self.root / "temporary" / secrets.token_hex(8)
-        place.mkdir()
+    def _part(self) -> Iterator[Path]:
+        """Where one file at a time is written before it has its name."""
+        part = self.root / "temporary" / secrets.token_hex(8)
         try:
-            yield place
+            yield part
         finally:
-            trees.remove(place)
+            part.unlink(missing_ok=True)
 
 
 def _unlink(path: Path) -> int:
