@@ -1,5 +1,8 @@
 """How a call's tokens and a step's training seconds are shared out, for the bill (C12)."""
 
+from operator import itemgetter
+from typing import Any
+
 import numpy as np
 
 from gyre import records as r
@@ -13,11 +16,26 @@ def by_version(versions: np.ndarray, tokens: int) -> dict[int, int]:
 
     versions: int32[T]. A call without tokens is {UNKNOWN: 0}.
     """
+    if versions.size == tokens > 0 and versions[0] >= 0 and (versions == versions[0]).all():
+        return {int(versions[0]): tokens}  # nearly every call
     known = np.maximum(versions[:tokens], UNKNOWN)
     counts = {int(version): int(count) for version, count in zip(*np.unique(known, return_counts=True), strict=True)}
     if known.size < tokens or not tokens:
         counts[UNKNOWN] = counts.get(UNKNOWN, 0) + tokens - known.size
     return counts
+
+
+def added_up(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
+    """Rows of a table of running totals, all with the same columns: one for each key, numbers summed. A transaction's calls are of few attempts."""
+    key_of = itemgetter(*keys)
+    numbers = [name for name, value in rows[0].items() if name not in keys and not isinstance(value, str)]
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        kept = sums.setdefault(key_of(row), row)
+        if kept is not row:
+            for name in numbers:
+                kept[name] += row[name]
+    return list(sums.values())
 
 
 def training_shares(fact: r.StepUpdated) -> dict[str, dict[str, float]]:

@@ -20,6 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from gyre.bus.subjects import natural_key
 from gyre.records import Fact
+from services.ledger.core.costs import added_up
 from services.ledger.core.rows import rows_of
 from services.ledger.core.tables import ADDED, FACTS, INTAKE, MERGED, METADATA
 from services.ledger.storage.database import Database
@@ -149,6 +150,8 @@ class Writer:
             for table, row in (("facts", {"key": key, "sequence": sequence}), *rows_of(fact)):
                 grouped.setdefault((table, tuple(row)), []).append({"run": self._run, **row})
         for (table, columns), rows in grouped.items():
+            if table in ADDED:
+                rows = added_up(rows, [column.name for column in METADATA.tables[table].primary_key])
             connection.execute(self._statements.insert(table, columns), rows)
         spans = self._spans(connection, job.spans)
         if fresh or spans:
