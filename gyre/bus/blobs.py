@@ -1,5 +1,6 @@
 """Content-addressed store for payloads over the bus's limit: written once, referred to by digest."""
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -16,10 +17,12 @@ class BlobStore:
         root.mkdir(parents=True, exist_ok=True)
 
     def put(self, data: bytes) -> str:
-        """Store and return the digest (64 hexadecimal digits). Whole or not at all."""
+        """Store and return the digest (64 hexadecimal digits). Whole or not at all. What is there already is as good as new to `sweep`."""
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
-        if not path.exists():
+        if path.exists():
+            os.utime(path)
+        else:
             path.parent.mkdir(exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent)
             with os.fdopen(handle, "wb") as file:
@@ -39,6 +42,17 @@ class BlobStore:
         if hashlib.sha256(data).hexdigest() != digest:
             raise InvalidInput(f"blob {digest} in {self._root} is damaged")
         return data
+
+    def sweep(self, before_s: float) -> int:
+        """Delete what was last stored before a time (seconds since 1970), also what a crash left half written; returns how many. Not while another
+        process stores: it could be told of content that is about to go."""
+        count = 0
+        for path in self._root.glob("??/*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before_s:
+                    path.unlink()
+                    count += 1
+        return count
 
     def _path(self, digest: str) -> Path:
         if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):

@@ -56,7 +56,7 @@ class Claimant:
     async def _settle(self, micro: MicroStep) -> None:
         verdict = await self._ask(micro)
         if verdict is Verdict.COMPUTE:
-            seen, compute_s = await self._compute.micro_step(micro)
+            seen, compute_s = await self._compute.micro_step(self._claims.with_rows(micro))
             await self._report(micro.micro_id, seen, compute_s)
         elif verdict is Verdict.PASS:
             await self._claims.hand_back(micro.micro_id, self._pass_s)

@@ -34,17 +34,18 @@ class Claims:
         self._held: dict[str, Delivery] = {}
 
     async def take(self) -> MicroStep | None:
-        """Claim the next micro-step and hold it; None when there was none within POLL_S, or it is held already."""
+        """Claim the next micro-step and hold it; None when there was none within POLL_S, or it is held already. Its rows may still be in the blob
+        store (`with_rows`): of what was trained long ago they are gone, and a repeat of it is only to be discarded."""
         delivery = await self._queue.next(POLL_S)
         if delivery is None:
             return None
         micro: MicroStep = delivery.record
         again = micro.micro_id in self._held
         self._held[micro.micro_id] = delivery
-        return None if again else self._with_rows(micro)
+        return None if again else micro
 
-    def _with_rows(self, micro: MicroStep) -> MicroStep:
-        """Rows that were too large for the bus come from the blob store."""
+    def with_rows(self, micro: MicroStep) -> MicroStep:
+        """Rows that were too large for the bus come from the blob store. Raises NotFound, InvalidInput."""
         if not micro.blob:
             return micro
         return msgspec.structs.replace(micro, rows=decode_rows(self._blobs.get(micro.blob)))

@@ -14,7 +14,7 @@ from gyre.api.trajproc.v1 import trajproc_pb2_grpc
 from gyre.bus import BlobStore, Bus
 from gyre.clock import Clock
 from gyre.errors import InvariantBroken
-from gyre.records import AlarmRaised, BatchClosed, BatchExtended, SampleReady
+from gyre.records import AlarmRaised, BatchClosed, BatchExtended, SampleReady, StepUpdated
 from gyre.service import Context, until_stopped
 from gyre.telemetry import emit_span
 from services.trajproc.bus import ROWS_BYTES_MAX, Facts, publish
@@ -31,6 +31,10 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 """How often the wait policy is looked at."""
+
+BLOBS_KEPT_S = 600.0
+"""Rows in the blob store are of the open step's micro-steps, so once step n is done, all go that were stored this long before it was opened: two
+machines' clocks do not differ by more."""
 
 
 class App:
@@ -60,6 +64,8 @@ class App:
                 if fact is not None:
                     self.processor.fold(fact)
                 if is_present:
+                    if isinstance(fact, StepUpdated):
+                        self._blobs.sweep(fact.opened_at_s - BLOBS_KEPT_S)
                     self.has_caught_up.set()
                     await self._act()
                     self._look()

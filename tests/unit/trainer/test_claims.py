@@ -1,11 +1,14 @@
 """Claims on micro-steps."""
 
 import numpy as np
+import pytest
 
 from gyre.bus import BlobStore
 from gyre.records import MicroStep, Row, pack
 from gyre.records.codec import encode_rows
+from services.trainer.claimant import Claimant
 from services.trainer.claims import Claims
+from services.trainer.core.events import Verdict
 
 
 def _row(length: int) -> Row:
@@ -24,4 +27,24 @@ def test_rows_that_were_too_large_for_the_bus_are_trained_all_the_same(tmp_path)
     micro = MicroStep(
         micro_id="m", step=0, group_id="g000001", rows=[], tokens=5, at_s=0.0, blob=blobs.put(encode_rows([row]))
     )
-    assert Claims(None, blobs, claim_s=1.0)._with_rows(micro).rows == [row]
+    assert Claims(None, blobs, claim_s=1.0).with_rows(micro).rows == [row]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.DISCARD, Verdict.PASS])
+async def test_rows_are_read_only_when_the_core_wants_them_computed(tmp_path, verdict):
+    """A repeat of what was trained long ago comes when its blob is gone: it is discarded (or handed back), and the cell lives."""
+    settled: list[str] = []
+
+    class Held(Claims):
+        async def discard(self, micro_id: str) -> None:
+            settled.append(micro_id)
+
+        async def hand_back(self, micro_id: str, delay_s: float = 0.0) -> None:
+            settled.append(micro_id)
+
+    async def ask(_micro: MicroStep) -> Verdict:
+        return verdict
+
+    gone = MicroStep(micro_id="m", step=0, group_id="g000001", rows=[], tokens=5, at_s=0.0, blob="0" * 64)
+    await Claimant(Held(None, BlobStore(tmp_path), 1.0), None, 1.0, ask, None)._settle(gone)
+    assert settled == ["m"]

@@ -89,3 +89,27 @@ async def test_a_missing_record_is_said_once_and_not_folded_before_it_comes_roun
     await app._act()
     await app._give_up_records()
     assert [type(record).__name__ for record in bus.published] == ["CallSetAside", "SampleReady"]
+
+
+async def test_blobs_of_steps_that_are_done_are_swept_and_not_while_the_past_is_folded(tmp_path, monkeypatch):
+    """Step 3 was opened at 5000 s: what was stored up to ten minutes before, 4400 s, goes; the past's steps sweep nothing."""
+    swept: list[float] = []
+    blobs = BlobStore(tmp_path)
+    monkeypatch.setattr(blobs, "sweep", swept.append)
+
+    class Past:
+        def __init__(self, _bus) -> None: ...
+
+        async def follow(self):
+            for step, is_present in [(1, False), (2, False), (3, True)]:
+                yield (
+                    r.StepUpdated(
+                        step=step, version=step + 1, burst=step, sample_ids=[], micro_cells={}, metrics={}, opened_at_s=2000.0 + 1000 * step,
+                        at_s=0.0,
+                    ),
+                    is_present,
+                )  # fmt: skip
+
+    monkeypatch.setattr(shell, "Facts", Past)
+    await shell.App(Processor(config(), PAYLOAD), FakeBus(), blobs, ManualClock(9e3)).follow()
+    assert swept == [4400.0]
