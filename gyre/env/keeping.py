@@ -25,7 +25,7 @@ from gyre.env.recording.entries import Checkpoint
 from gyre.env.snapshots import Series, Store
 from gyre.env.snapshots.spacing import Spacing
 from gyre.env.worker import Hung
-from gyre.errors import Conflict, InvalidInput
+from gyre.errors import Conflict, GyreError, InvalidInput
 from gyre.ids import sample_id
 
 log = logging.getLogger(__name__)
@@ -133,12 +133,12 @@ class Keeper:
         try:
             if reason:
                 self.journal.over(reason)
-        except OSError as error:
-            log.warning("%s: its end is not on record: %s", self._name, error)
+            if self._series is not None and (reason or not self._shelf.records):
+                await asyncio.to_thread(self._shelf.release, self._series)
+        except (GyreError, OSError) as error:  # it costs a disk something, and the execution nothing
+            log.warning("%s: what was kept of it is not let go: %s", self._name, error)
         finally:
             self.journal.close()
-        if self._series is not None and (reason or not self._shelf.records):
-            await asyncio.to_thread(self._shelf.release, self._series)
 
     async def _take(self, turn: int, messages: list[dict[str, Any]], call: Call) -> None:
         begun_s = time.monotonic()
@@ -209,7 +209,7 @@ class Shelf:
         self._root, self._redactor = root, redactor
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._store: Store | None = None
-        self._lock = threading.Lock()
+        self._lock, self._collecting = threading.Lock(), threading.Lock()
         self._released = 0
         self._spacings: defaultdict[str, Spacing] = defaultdict(Spacing)
 
@@ -252,8 +252,11 @@ class Shelf:
         """Nobody goes back to these any more; now and then what is left over is removed. Blocks."""
         series.release()
         self._released += 1
-        if self._released % COLLECT_EVERY == 0:
-            self.store().collect(REFERENCE_AGE_MAX_S)
+        if self._released % COLLECT_EVERY == 0 and self._collecting.acquire(blocking=False):
+            try:  # it waits for whoever takes a snapshot; a second one would only wait beside it
+                self.store().collect(REFERENCE_AGE_MAX_S)
+            finally:
+                self._collecting.release()
 
     def close(self) -> None:
         if self._temporary is not None:

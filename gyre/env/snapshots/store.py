@@ -119,7 +119,8 @@ class Store:
 
     def release(self, reference: str) -> None:
         """Nobody needs them any more under this name."""
-        self._reference(reference).unlink(missing_ok=True)
+        with self._locked(fcntl.LOCK_SH):
+            self._reference(reference).unlink(missing_ok=True)
 
     def collect(self, age_s_max: float | None = None) -> int:
         """Remove what nobody refers to, waiting for those who take or restore; bytes freed. References that were not renewed for `age_s_max` seconds

@@ -1,6 +1,8 @@
 """Going back to a snapshot (C4): the world, the messages and the books."""
 
 import asyncio
+import tempfile
+import threading
 from pathlib import Path
 
 import aiohttp
@@ -8,7 +10,7 @@ import pytest
 
 from gyre.env import Rollback, Score, StepResult
 from gyre.env.episode import Episode, Limits
-from gyre.env.keeping import ROLLBACKS_MAX, STATE_BYTES_MAX
+from gyre.env.keeping import ROLLBACKS_MAX, STATE_BYTES_MAX, Shelf
 from gyre.env.model import ChatModel
 from gyre.env.snapshots.spacing import Spacing
 from gyre.env.wall import WallClock
@@ -211,3 +213,37 @@ async def test_suspended_seconds_are_no_cost_of_a_turn(monkeypatch):
         )
         await Episode(kept, TASK, limits, model, _ignored, wall=wall).run()
     assert len(measured) == 2 and max(measured) < 0.3
+
+
+async def test_many_executions_at_once_keep_no_more_than_they_need(writer, monkeypatch):
+    """Forty executions share a shelf that collects after each second one: all succeed, one rollback among them; in the end nothing is referred to,
+    and what the last ones left is all there is."""
+    monkeypatch.setattr("gyre.env.keeping.COLLECT_EVERY", 2)
+    writer.reset = lambda self: (
+        setattr(self, "folder", Path(tempfile.mkdtemp(dir=writer.folder))),
+        Writer.reset(self),
+    )[1]
+    shelf, once = Shelf(), threading.Lock()
+
+    def step(self, call):
+        result = Writer.step(self, call)
+        if self.count == 4 and once.acquire(blocking=False):
+            raise Rollback("one of forty")
+        return result
+
+    writer.step = step
+
+    async def one(http, chat, index):
+        model = ChatModel(http, lambda: chat.base, "key", {})
+        limits = Limits(wall_s=30, turns_max=20, observation_bytes_max=1000)
+        return await Episode(writer, TASK, limits, model, _ignored, keeper=shelf.keeper(f"e{index}", 1, "t")).run()
+
+    async with ChatDouble(recorded) as chat, aiohttp.ClientSession() as http:
+        endings = await asyncio.gather(*(one(http, chat, index) for index in range(40)))
+    assert [ending.evaluation.outcome for ending in endings] == [1.0] * 40
+    assert sum(ending.rollback_turns > 0 for ending in endings) == 1
+    store = shelf.store()
+    store.collect()
+    assert not list((store.root / "objects").glob("*/*")) and not list((store.root / "references").iterdir())
+    shelf.close()
+    assert not store.root.exists()
