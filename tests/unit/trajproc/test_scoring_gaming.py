@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.trajproc.core.scoring.gaming import GamingWatch, repeated_share
+from services.trajproc.core.scoring.gaming import TYPES_MAX, GamingWatch, repeated_share
 from tests.unit.trajproc.builders import call
 
 WINDOW = 512
@@ -94,3 +94,12 @@ def test_the_share_of_repeated_tool_calls_is_by_their_arguments():
     ]
     assert repeated_share(calls) == pytest.approx(2 / 5)
     assert repeated_share([call([1], [2])]) == 0.0
+
+
+def test_what_is_remembered_does_not_grow_with_the_number_of_task_types():
+    """A task type for each task, 10,000 of them: the newest 256 are watched, and one that goes on being seen stays among them."""
+    watch = GamingWatch(64)
+    for number in range(10_000):
+        watch.see(f"task-{number}", {"outcome": 1.0}, 0.0, float(number))
+        watch.see("often", {"outcome": 1.0}, 0.0, float(number))
+    assert len(watch._points) == len(watch._seen) == TYPES_MAX and len(watch._points["often"]) == 64

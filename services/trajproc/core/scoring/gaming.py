@@ -15,7 +15,7 @@ before as after. Outcomes of 0 and 1 are noisy (a mean of 64 has a standard erro
 window only.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -40,6 +40,8 @@ CLEARED_SHARE = 0.5
 """Part of its line under which a rise is over; what hovers about the line does not alarm at every batch."""
 SCALES = (8, 4, 2)
 """n = W divided by these."""
+TYPES_MAX = 256
+"""Task types that are watched: the ones seen last. With a type for each task no window ever fills, and all of them would be kept for ever."""
 LOOKS = 64
 """Looks at the trend while the window is renewed once: one every W/LOOKS executions."""
 
@@ -81,12 +83,12 @@ class Trend:
 
 
 class GamingWatch:
-    """Bounded: the newest `window` executions of each task type."""
+    """Bounded: the newest `window` executions of each of the newest TYPES_MAX task types."""
 
     def __init__(self, window: int) -> None:
         """0 watches nothing."""
         self.window = window
-        self._points: defaultdict[str, deque[tuple[float, float, float]]] = defaultdict(lambda: deque(maxlen=window))
+        self._points: OrderedDict[str, deque[tuple[float, float, float]]] = OrderedDict()
         self._seen: Counter[str] = Counter()
         self.alarmed: dict[str, int] = {}
         """Task types whose alarm was raised and is not over, and how many executions had been seen then."""
@@ -95,7 +97,7 @@ class GamingWatch:
         """One more execution, by the components of its reward; the alarm it raises."""
         if not self.window:
             return None
-        points = self._points[task_type]
+        points = self._of(task_type)
         points.append((_pay(rewards, SHAPED), _pay(rewards, VERIFIED), repeated))
         self._seen[task_type] += 1
         if self._seen[task_type] % max(1, self.window // LOOKS):
@@ -111,6 +113,15 @@ class GamingWatch:
             return None
         self.alarmed[task_type] = self._seen[task_type]
         return _alarm(task_type, found[-1], at_s)
+
+    def _of(self, task_type: str) -> deque[tuple[float, float, float]]:
+        points = self._points.setdefault(task_type, deque(maxlen=self.window))
+        self._points.move_to_end(task_type)
+        if len(self._points) > TYPES_MAX:
+            oldest, _ = self._points.popitem(last=False)
+            del self._seen[oldest]
+            self.alarmed.pop(oldest, None)
+        return points
 
 
 def trends_of(points_P3: npt.NDArray, window: int) -> list[Trend]:
