@@ -207,6 +207,11 @@ class Shelf:
         if redactor is not None and root is None:
             raise InvalidInput("to record tool calls a folder is needed: give `state`, or set GYRE_ENVIRONMENT_STATE")
         self._root, self._redactor = root, redactor
+        if root is not None:
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InvalidInput(f"state cannot be kept in {root}: {error.strerror}") from error
         self._temporary: tempfile.TemporaryDirectory | None = None
         self._store: Store | None = None
         self._lock, self._collecting = threading.Lock(), threading.Lock()

@@ -6,6 +6,7 @@ the record, in order. One that differs from what was recorded is refused: the ou
 """
 
 import copy
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
@@ -61,6 +62,15 @@ class Journal:
     def quota_left(self) -> int:
         """-1: any number."""
         return self._quota if self._quota < 0 else max(0, self._quota - self._beyond_made)
+
+    @property
+    def replays(self) -> str:
+        """What an attempt goes on from: the snapshot of its world, and the responses from outside, by digest (C3, C11)."""
+        known = hashlib.sha256(
+            msgspec.json.encode([(call.name, call.arguments_digest, call.content) for call in self._beyond])
+        )
+        parts = [f"snapshot:{self.checkpoint.digest}"] if self.checkpoint.digest else []
+        return " ".join([*parts, f"responses:sha256:{known.hexdigest()}"])
 
     @property
     def turns_since(self) -> int:

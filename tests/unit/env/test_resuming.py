@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -78,6 +80,7 @@ class Served:
     async def attempt(self, number: int, answer=act, turns_max: int = 20, shelf: Shelf | None = None):
         async def note(evidence) -> None:
             self.started.append(evidence.is_replay)
+            self.made_of = evidence.dependency_snapshot
 
         shelf = shelf or Shelf(self.state, Redactor())
         async with ChatDouble(answer) as self.chat, aiohttp.ClientSession() as http:
@@ -112,6 +115,9 @@ async def test_the_next_attempt_goes_on_where_the_lost_one_was(mailing, tmp_path
     assert (ending.reason, ending.evaluation.outcome) == ("submitted", 1.0)
     assert mailing.sent == [2, 4, 6] and served.asked == [11] and served.started == [False, True]
     assert (ending.snapshots, ending.external_calls, ending.rollback_turns) == (3, 2, 0)
+    assert re.fullmatch(r"snapshot:[0-9a-f]{64} responses:sha256:[0-9a-f]{64}", served.made_of), (
+        "what it went on from (C11)"
+    )
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 100])
@@ -277,3 +283,5 @@ async def test_what_is_not_shown_is_not_recorded(mailing, tmp_path):
 def test_records_need_a_folder():
     with pytest.raises(InvalidInput, match="GYRE_ENVIRONMENT_STATE"):
         Shelf(None, Redactor())
+    with pytest.raises(InvalidInput, match="/dev/null/x: Not a directory"):
+        Shelf(Path("/dev/null/x"))
