@@ -1,5 +1,6 @@
 """Groups into batches: endings, attempts, order, age, quota, gradient, closing (C5, C8, C10)."""
 
+import msgspec
 import pytest
 
 from gyre import ids
@@ -333,3 +334,13 @@ def test_traces_and_waiting_are_carried_on():
     parent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     live = Live().see(opened(0), dispatched(A, 2), *execution(A, 0, 1.0, traceparent=parent), *execution(A, 1, 0.0))
     assert live.all(r.SampleReady)[0].traceparent == live.queue[0].rows[0].traceparent == parent
+
+
+def test_a_group_without_executions_is_over_and_one_that_names_an_execution_twice_has_it_once():
+    """Nothing is said of nothing, and the processor goes on; the twin would have been a second sample of the same name."""
+    empty = msgspec.structs.replace(dispatched(A, 2), execution_ids=[])
+    live = Live().see(opened(0), empty)
+    assert not live.processor.unfinished and not live.said
+    twice = msgspec.structs.replace(dispatched(B, 2), execution_ids=[f"{B}-e0", f"{B}-e1", f"{B}-e0"])
+    live.see(twice, *execution(B, 0, 1.0), *execution(B, 1, 0.0))
+    assert live.batch().sample_ids == names(B, 2)

@@ -20,7 +20,7 @@ def submitted(pool: Pool, fact: r.GroupSubmitted) -> None:
 
 
 def dispatched(pool: Pool, fact: r.GroupDispatched) -> None:
-    if fact.purpose != "train":
+    if fact.purpose != "train" or not fact.execution_ids:
         pool.forget(fact.group_id)
     group = pool.group(fact.group_id)
     if group is None:
@@ -36,7 +36,7 @@ def dispatched(pool: Pool, fact: r.GroupDispatched) -> None:
     pool.dispatches += 1
     pool.has_work = True
     group.is_dispatched, group.order, group.attempt_base = True, pool.dispatches, fact.attempt_base
-    group.execution_ids, group.policy_version = list(fact.execution_ids), fact.policy_version
+    group.execution_ids, group.policy_version = list(dict.fromkeys(fact.execution_ids)), fact.policy_version
     group.task_type, group.tenant = fact.task_type, fact.tenant
     pool.unfinished.add(group)
     pool.settle(group)
