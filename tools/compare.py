@@ -28,17 +28,8 @@ def run(config: str, folder: Path, settings: Sequence[str]) -> dict[str, Any]:
     """The run's summary; it is made where it is not there yet. Raises CalledProcessError where the run fails."""
     written = folder.with_suffix(".json")
     if not written.exists():
-        command = [
-            sys.executable,
-            "-m",
-            "gyre.cli",
-            "train",
-            config,
-            "--run-dir",
-            str(folder),
-            "--summary",
-            str(written),
-        ]
+        gyre = str(Path(sys.executable).with_name("gyre"))
+        command = [gyre, "train", config, "--run-dir", str(folder), "--summary", str(written)]
         subprocess.run([*command, *(word for one in settings for word in ("--set", one))], check=True)
     return json.loads(written.read_text())
 
