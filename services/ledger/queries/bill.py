@@ -20,7 +20,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gyre.config import Config, PriceConfig
+from gyre.config import Config
 from gyre.errors import InvalidInput
 from services.ledger.core.costs import UNKNOWN
 from services.ledger.queries.sql import number, rows
@@ -39,11 +39,13 @@ DIMENSIONS: dict[str, str] = {
 DEFAULT = ("tenant", "task_type", "model_version")
 
 _ATTEMPTS = """
-SELECT *, CASE WHEN attempt = COALESCE(max(CASE WHEN trained > 0 THEN attempt END) OVER one, max(attempt) OVER one)
-          THEN 0.0 ELSE 1.0 END AS retry
-FROM costs WHERE run = :run WINDOW one AS (PARTITION BY run, execution_id)
+SELECT c.*, CASE WHEN EXISTS (
+    SELECT 1 FROM costs d WHERE d.run = c.run AND d.execution_id = c.execution_id
+    AND CASE WHEN c.trained > 0 THEN d.trained > 0 AND d.attempt > c.attempt ELSE d.trained > 0 OR d.attempt > c.attempt END
+) THEN 1 ELSE 0 END AS retry
+FROM costs c WHERE c.run = :run
 """
-"""`costs`, and whether the attempt counts for its execution (0) or is extra (1)."""
+"""`costs`, and whether the attempt counts for its execution (0: the newest that was trained, else the newest) or is extra (1)."""
 
 _VERSIONS = f"""
 SELECT a.attempt, a.group_id, COALESCE(u.version, {UNKNOWN}) AS version, u.turns, u.tokens, a.targets, a.compute_s, a.occupancy_s,
@@ -53,8 +55,7 @@ LEFT JOIN usage u ON u.run = a.run AND u.execution_id = a.execution_id AND u.att
 """
 """An attempt's row for each version that sampled it, with the version's share of its tokens."""
 
-_MEASURES: dict[str, str] = {
-    "executions": "c.share * (1 - c.retry)",
+_SUMS: dict[str, str] = {
     "attempts": "c.share",
     "turns": "c.turns",
     "tokens_sampled": "c.tokens",
@@ -62,13 +63,13 @@ _MEASURES: dict[str, str] = {
     "compute_s": "c.compute_s * c.share",
     "occupancy_s": "c.occupancy_s * c.share",
     "external_calls": "c.external_calls * c.share",
-    "retry_attempts": "c.share * c.retry",
-    "retry_turns": "c.turns * c.retry",
-    "retry_tokens_sampled": "c.tokens * c.retry",
-    "retry_occupancy_s": "c.occupancy_s * c.share * c.retry",
-    "retry_external_calls": "c.external_calls * c.share * c.retry",
 }
-"""Each is summed. A retry has no training of its own: the attempt that was trained is the one that counts."""
+"""Measure → what is summed, once over attempts that count and once over extra ones."""
+
+_RETRIES = ("attempts", "turns", "tokens_sampled", "occupancy_s", "external_calls")
+"""A retry has no training of its own: the attempt that was trained is the one that counts."""
+
+MEASURES = ("executions", *_SUMS, *(f"retry_{name}" for name in _RETRIES))
 
 _PRICED = {
     "per_occupancy_hour": ("occupancy_s", 1 / 3600),
@@ -80,40 +81,52 @@ _PRICED = {
 
 
 def query(by: tuple[str, ...]) -> str:
-    """SQL of a bill by these dimensions. Raises InvalidInput for one that there is not."""
+    """SQL of a bill by these dimensions and `retry`. Raises InvalidInput for one that there is not."""
     strange = [name for name in by if name not in DIMENSIONS]
     if strange or len(set(by)) != len(by):
         raise InvalidInput(f"no bill by {','.join(strange or by)}: name each once of {', '.join(DIMENSIONS)}")
     lines = _VERSIONS if "model_version" in by else f"SELECT a.*, 1.0 AS share FROM ({_ATTEMPTS}) a"
     names = [f"{DIMENSIONS[name]} AS {name}" for name in by]
-    sums = [f"sum({expression}) AS {name}" for name, expression in _MEASURES.items()]
-    grouping = f"GROUP BY {', '.join(DIMENSIONS[name] for name in by)}" if by else ""
+    sums = [f"sum({expression}) AS {name}" for name, expression in _SUMS.items()]
     return f"""
-SELECT {", ".join([*names, *sums])}
+SELECT {", ".join([*names, "c.retry", *sums])}
 FROM ({lines}) c
 LEFT JOIN groups g ON g.run = :run AND g.group_id = c.group_id
-{grouping}
+GROUP BY {", ".join([*(DIMENSIONS[name] for name in by), "c.retry"])}
 """
 
 
 def bill(connection: sa.Connection, run: str, config: Config, by: tuple[str, ...] = ()) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives; by DEFAULT where no dimension is named. Raises InvalidInput."""
     by = by or DEFAULT
+    lines: dict[tuple, dict[str, Any]] = {}
+    for row in rows(connection, query(by), run=run):
+        key = tuple(row[name] for name in by)
+        _add(lines.setdefault(key, dict(zip(by, key, strict=True)) | dict.fromkeys(MEASURES, 0)), row)
     prices = {name: price for name in _PRICED if (price := getattr(config.ledger.prices, name))}
-    found = [_line(row, by, config.ledger.prices, bool(prices)) for row in rows(connection, query(by), run=run)]
-    found.sort(key=lambda row: [(row[name] is not None, row[name]) for name in by])
-    columns = [*_MEASURES, *(["cost", "retry_cost"] if prices else [])]
+    found = [
+        _priced(lines[key], prices)
+        for key in sorted(lines, key=lambda key: [(value is not None, value) for value in key])
+    ]
+    columns = [*MEASURES, *(["cost", "retry_cost"] if prices else [])]
     total = {name: _tidy(sum(row[name] for row in found)) for name in columns}
     return {"run": run, "by": list(by), "columns": columns, "prices": prices, "rows": found, "total": total}
 
 
-def _line(row: dict[str, Any], by: tuple[str, ...], prices: PriceConfig, has_prices: bool) -> dict[str, Any]:
-    line = {name: row[name] for name in by} | {name: _tidy(number(row[name])) for name in _MEASURES}
-    if has_prices:
-        for cost, prefix in (("cost", ""), ("retry_cost", "retry_")):
-            line[cost] = sum(
-                getattr(prices, price) * unit * line.get(prefix + name, 0) for price, (name, unit) in _PRICED.items()
-            )
+def _add(line: dict[str, Any], row: dict[str, Any]) -> None:
+    for name in _SUMS:
+        line[name] += number(row[name])
+    if row["retry"]:
+        line |= {f"retry_{name}": number(row[name]) for name in _RETRIES}
+    else:
+        line["executions"] = number(row["attempts"])
+
+
+def _priced(line: dict[str, Any], prices: dict[str, float]) -> dict[str, Any]:
+    line |= {name: _tidy(line[name]) for name in MEASURES}
+    for cost, prefix in (("cost", ""), ("retry_cost", "retry_")) if prices else ():
+        charged = [(price, *_PRICED[name]) for name, price in prices.items()]
+        line[cost] = sum(price * line.get(prefix + measure, 0) * unit for price, measure, unit in charged)
     return line
 
 
