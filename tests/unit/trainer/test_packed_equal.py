@@ -141,7 +141,7 @@ def near_records(policies) -> list[list[CallRecorded]]:
     return found
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
 @given(
     st.sampled_from(sorted(OBJECTIVES)), st.sampled_from(sorted(NORMS)), st.integers(100, 1000), st.integers(100, 1000),
     st.lists(st.integers(0, 2), min_size=3, max_size=3), st.permutations(range(3)), st.integers(0, 999),
