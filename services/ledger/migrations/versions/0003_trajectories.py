@@ -46,6 +46,9 @@ _TABLES: dict[str, tuple[list[tuple[str, type]], list[tuple[str, type]]]] = {
     ),
 }  # fmt: skip
 
+_IN_ORDER = ("costs", "usage")
+"""Kept on SQLite in the order of their keys."""
+
 _COLUMNS: dict[str, list[tuple[str, type]]] = {
     "attempts": [("milestone_turns_json", _TEXT), ("is_replay", _BOOL)],
     "calls": [("role_rule", _TEXT)],
@@ -65,6 +68,7 @@ def upgrade() -> None:
             table,
             *(sa.Column(name, kind, **_KEY) for name, kind in key),
             *(sa.Column(name, kind) for name, kind in columns),
+            sqlite_with_rowid=table not in _IN_ORDER,
         )
     for table, columns in _COLUMNS.items():
         for name, kind in columns:
