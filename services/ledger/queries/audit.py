@@ -186,6 +186,12 @@ _CHECKS: tuple[Callable[[sa.Connection, str, Config], Criterion], ...] = (
         broken.LIFETIMES,
         lambda _: {"tolerance_s": broken.OCCUPANCY_TOLERANCE_S, "tolerance_share": broken.OCCUPANCY_TOLERANCE_SHARE},
     ),
+    _by_rows(
+        "balance_costs", broken.COSTS,
+        lambda n: f"bills add up to {number(n['turns'])} turns and {float(number(n['occupancy_s'])):.2f} s of occupancy, as the books; "
+                  f"training {float(number(n['compute_s'])):.2f} s of {float(number(n['told_compute_s'])):.2f} s",
+        broken.COST_SUMS,
+    ),
     _not_empty,
     _staleness_law,
 )  # fmt: skip

@@ -176,6 +176,24 @@ SELECT sample_id, occupancy_s, 0 FROM attempts
 WHERE run = :run AND ended_at_s IS NOT NULL AND started_at_s IS NULL AND occupancy_s > :tolerance_s
 """
 
+COSTS = """
+SELECT k.execution_id, k.turns, k.tokens, k.occupancy_s, k.told_turns, k.told_tokens, k.told_occupancy_s FROM (
+  SELECT x.execution_id, sum(x.turns) AS turns, sum(x.tokens) AS tokens, sum(x.occupancy_s) AS occupancy_s,
+         sum(x.told_turns) AS told_turns, sum(x.told_tokens) AS told_tokens, sum(x.told_occupancy_s) AS told_occupancy_s
+  FROM (SELECT execution_id, COALESCE(turns, 0) AS turns, COALESCE(tokens, 0) AS tokens, COALESCE(occupancy_s, 0.0) AS occupancy_s,
+               0 AS told_turns, 0 AS told_tokens, 0.0 AS told_occupancy_s FROM costs WHERE run = :run
+        UNION ALL SELECT execution_id, 0, 0, 0.0, 1, output_tokens, 0.0 FROM calls WHERE run = :run
+        UNION ALL SELECT execution_id, 0, 0, 0.0, 0, 0, occupancy_s FROM attempts WHERE run = :run AND ended_at_s IS NOT NULL) x
+  GROUP BY x.execution_id) k
+WHERE k.turns <> k.told_turns OR k.tokens <> k.told_tokens OR abs(k.occupancy_s - k.told_occupancy_s) > 0.001
+"""
+"""Executions whose running totals, of which bills are made, are not what their facts say."""
+
+COST_SUMS = """
+SELECT (SELECT sum(turns) FROM costs WHERE run = :run) AS turns, (SELECT sum(occupancy_s) FROM costs WHERE run = :run) AS occupancy_s,
+       (SELECT sum(compute_s) FROM costs WHERE run = :run) AS compute_s, (SELECT sum(compute_s) FROM steps WHERE run = :run) AS told_compute_s
+"""
+
 LIFETIMES = """
 SELECT sum(CASE WHEN ended_at_s IS NOT NULL THEN occupancy_s END) AS occupancy_s,
        sum(CASE WHEN started_at_s IS NOT NULL THEN ended_at_s - started_at_s END) AS lifetimes_s,

@@ -32,6 +32,15 @@ def test_every_query_can_be_run_by_hand_and_shows_nothing_wrong(whole):
             connection.exec_driver_sql(criterion.query).fetchall()
 
 
+def test_running_totals_that_are_not_their_facts_are_found(whole):
+    """C12: nothing that is told can do this, only a defect or a hand in the database."""
+    with whole.writing.begin() as connection:
+        connection.exec_driver_sql("UPDATE costs SET turns = turns + 1 WHERE execution_id = 'g000000-e0'")
+    found = judged(whole)
+    assert [name for name, one in found.items() if not one.passed] == ["balance_costs"]
+    assert "execution_id=g000000-e0" in found["balance_costs"].figure
+
+
 def trained(sample):
     return lambda fact: sample in getattr(fact, "sample_ids", [])
 
