@@ -7,6 +7,7 @@ A node is a run of tokens that no context leaves midway, all sampled by one call
 model saw it.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +23,7 @@ TOKEN, LOGPROB = np.dtype("<i4"), np.dtype("<f4")
 
 
 @dataclass(eq=False, kw_only=True)
-class Shape:
+class Shape(ABC):
     """Nodes without their tokens: what a tree in memory and a stored one have in common."""
 
     parents: npt.NDArray
@@ -38,9 +39,9 @@ class Shape:
     ends: npt.NDArray
     """int32[C], the node at whose end the call's context (prompt and output) ends."""
 
+    @abstractmethod
     def tokens(self, node: int) -> npt.NDArray:
         """int32[length], not to be written to."""
-        raise NotImplementedError
 
     def path(self, node: int) -> list[int]:
         """Nodes from below the root to `node`."""
