@@ -192,6 +192,11 @@ _CHECKS: tuple[Callable[[sa.Connection, str, Config], Criterion], ...] = (
                   f"training {float(number(n['compute_s'])):.2f} s of {float(number(n['told_compute_s'])):.2f} s",
         broken.COST_SUMS,
     ),
+    _by_rows(
+        "balance_bills", broken.BILL_LINES,
+        lambda n: f"{n['lines']} lines of {n['settled']} settled groups say what their running totals do; {n['unsettled']} groups unsettled",
+        broken.BILL_SUMS,
+    ),
     _not_empty,
     _staleness_law,
 )  # fmt: skip

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from gyre.config import Config
 from gyre.errors import InvalidInput
+from services.ledger.core.bill_lines import COLUMNS, UNSETTLED, lines
 from services.ledger.core.costs import UNKNOWN
 from services.ledger.queries.sql import number, rows
 
@@ -34,35 +35,21 @@ DIMENSIONS: dict[str, str] = {
     "model_version": f"CASE WHEN c.version <> {UNKNOWN} THEN c.version END",
     "attempt": "c.attempt",
 }
-"""Name → expression over the query's `c` (attempts) and `g` (groups)."""
+"""Name → expression over the query's `c` (lines) and `g` (groups)."""
 
 DEFAULT = ("tenant", "task_type", "model_version")
 
-_ATTEMPTS = """
-SELECT c.*, CASE WHEN EXISTS (
-    SELECT 1 FROM costs d WHERE d.run = c.run AND d.execution_id = c.execution_id
-    AND CASE WHEN c.trained > 0 THEN d.trained > 0 AND d.attempt > c.attempt ELSE d.trained > 0 OR d.attempt > c.attempt END
-) THEN 1 ELSE 0 END AS retry
-FROM costs c WHERE c.run = :run
-"""
-"""`costs`, and whether the attempt counts for its execution (0: the newest that was trained, else the newest) or is extra (1)."""
-
-_VERSIONS = f"""
-SELECT a.attempt, a.group_id, COALESCE(u.version, {UNKNOWN}) AS version, u.turns, u.tokens, a.targets, a.compute_s, a.occupancy_s,
-       a.external_calls, a.retry, CASE WHEN a.tokens > 0 THEN 1.0 * u.tokens / a.tokens ELSE 1.0 END AS share
-FROM ({_ATTEMPTS}) a
-LEFT JOIN usage u ON u.run = a.run AND u.execution_id = a.execution_id AND u.attempt = a.attempt
-"""
-"""An attempt's row for each version that sampled it, with the version's share of its tokens."""
+_LINES = f"SELECT {', '.join(COLUMNS)} FROM bill_lines WHERE run = :run UNION ALL {lines(UNSETTLED)}"
+"""Of groups that have settled, and of those that have not."""
 
 _SUMS: dict[str, str] = {
     "attempts": "c.share",
     "turns": "c.turns",
     "tokens_sampled": "c.tokens",
-    "tokens_trained": "c.targets * c.share",
-    "compute_s": "c.compute_s * c.share",
-    "occupancy_s": "c.occupancy_s * c.share",
-    "external_calls": "c.external_calls * c.share",
+    "tokens_trained": "c.targets",
+    "compute_s": "c.compute_s",
+    "occupancy_s": "c.occupancy_s",
+    "external_calls": "c.external_calls",
 }
 """Measure → what is summed, once over attempts that count and once over extra ones."""
 
@@ -85,12 +72,11 @@ def query(by: tuple[str, ...]) -> str:
     strange = [name for name in by if name not in DIMENSIONS]
     if strange or len(set(by)) != len(by):
         raise InvalidInput(f"no bill by {','.join(strange or by)}: name each once of {', '.join(DIMENSIONS)}")
-    lines = _VERSIONS if "model_version" in by else f"SELECT a.*, 1.0 AS share FROM ({_ATTEMPTS}) a"
     names = [f"{DIMENSIONS[name]} AS {name}" for name in by]
     sums = [f"sum({expression}) AS {name}" for name, expression in _SUMS.items()]
     return f"""
 SELECT {", ".join([*names, "c.retry", *sums])}
-FROM ({lines}) c
+FROM ({_LINES}) c
 LEFT JOIN groups g ON g.run = :run AND g.group_id = c.group_id
 GROUP BY {", ".join([*(DIMENSIONS[name] for name in by), "c.retry"])}
 """

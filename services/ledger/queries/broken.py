@@ -189,9 +189,29 @@ WHERE k.turns <> k.told_turns OR k.tokens <> k.told_tokens OR abs(k.occupancy_s 
 """
 """Executions whose running totals, of which bills are made, are not what their facts say."""
 
+BILL_LINES = """
+SELECT k.group_id, k.turns, k.tokens, k.occupancy_s, k.told_turns, k.told_tokens, k.told_occupancy_s FROM (
+  SELECT x.group_id, sum(x.turns) AS turns, sum(x.tokens) AS tokens, sum(x.occupancy_s) AS occupancy_s,
+         sum(x.told_turns) AS told_turns, sum(x.told_tokens) AS told_tokens, sum(x.told_occupancy_s) AS told_occupancy_s
+  FROM (SELECT group_id, turns, tokens, occupancy_s, 0.0 AS told_turns, 0 AS told_tokens, 0.0 AS told_occupancy_s
+        FROM bill_lines WHERE run = :run
+        UNION ALL SELECT group_id, 0.0, 0, 0.0, COALESCE(turns, 0), COALESCE(tokens, 0), COALESCE(occupancy_s, 0.0)
+        FROM costs WHERE run = :run) x
+  WHERE x.group_id NOT IN (SELECT group_id FROM unsettled WHERE run = :run)
+  GROUP BY x.group_id) k
+WHERE abs(k.turns - k.told_turns) > 0.001 OR k.tokens <> k.told_tokens OR abs(k.occupancy_s - k.told_occupancy_s) > 0.001
+"""
+"""Settled groups whose lines in bills are not what their running totals say."""
+
 COST_SUMS = """
 SELECT (SELECT sum(turns) FROM costs WHERE run = :run) AS turns, (SELECT sum(occupancy_s) FROM costs WHERE run = :run) AS occupancy_s,
        (SELECT sum(compute_s) FROM costs WHERE run = :run) AS compute_s, (SELECT sum(compute_s) FROM steps WHERE run = :run) AS told_compute_s
+"""
+
+BILL_SUMS = """
+SELECT (SELECT count(*) FROM bill_lines WHERE run = :run) AS lines,
+       (SELECT count(DISTINCT group_id) FROM bill_lines WHERE run = :run) AS settled,
+       (SELECT count(*) FROM unsettled WHERE run = :run) AS unsettled
 """
 
 LIFETIMES = """

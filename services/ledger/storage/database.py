@@ -12,6 +12,7 @@ from gyre.config import Config
 from gyre.errors import ConfigError, Unavailable
 from gyre.run_folder import RunFolder
 from services.ledger.core.tables import METADATA
+from services.ledger.storage.settling import settle_all
 
 BUSY_TIMEOUT_S = 5.0
 """How long SQLite itself waits for another process's lock before the writer's own retries take over."""
@@ -66,6 +67,7 @@ class Database:
                 upgrade(connection)
                 if connection.dialect.supports_comments:
                     _comment(connection)
+            settle_all(self.writing)
         except sa.exc.OperationalError as error:
             raise Unavailable(f"cannot open the ledger database {self.url!r}: {error.orig}") from error
 

@@ -24,6 +24,7 @@ from services.ledger.core.costs import added_up
 from services.ledger.core.rows import rows_of
 from services.ledger.core.tables import ADDED, FACTS, INTAKE, MERGED, METADATA
 from services.ledger.storage.database import Database
+from services.ledger.storage.settling import settle, unsettle
 
 log = logging.getLogger(__name__)
 
@@ -154,8 +155,11 @@ class Writer:
                 rows = added_up(rows, [column.name for column in METADATA.tables[table].primary_key])
             connection.execute(self._statements.insert(table, columns), rows)
         spans = self._spans(connection, job.spans)
+        newest = max((sequence for _, sequence in job.facts), default=0)
+        told = {row["group_id"] for (table, _), rows in grouped.items() if table == "costs" for row in rows}
+        unsettle(connection, self._statements.of_dialect, self._run, told, newest)
         if fresh or spans:
-            newest = max((sequence for _, sequence in job.facts), default=0)
+            settle(connection, self._run)
             self._count(connection, newest, len(fresh), spans)
         return Stored(new=len(fresh) + spans)
 
@@ -203,7 +207,7 @@ class _Statements:
     """`INSERT … ON CONFLICT` for each table and set of columns, built once."""
 
     def __init__(self, insert: Callable[[sa.Table], Any]) -> None:
-        self._insert = insert
+        self.of_dialect = insert
         self._made: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def insert(self, table: str, columns: tuple[str, ...]) -> Any:
@@ -213,7 +217,7 @@ class _Statements:
         return self._made[table, columns]
 
     def _build(self, table: sa.Table, columns: tuple[str, ...]) -> Any:
-        statement = self._insert(table)
+        statement = self.of_dialect(table)
         keys = [column.name for column in table.primary_key]
         others = [name for name in columns if name not in keys]
         if table.name not in MERGED | ADDED or not others:

@@ -1,6 +1,10 @@
+import contextlib
+
 import pytest
 
-from tests.unit.ledger.ledger_history import history, kept_books
+from services.ledger.storage import Database
+from tests.unit.ledger import postgres as pg
+from tests.unit.ledger.ledger_history import history, kept_books, store
 
 
 @pytest.fixture
@@ -20,3 +24,31 @@ def books_of(tmp_path):
 @pytest.fixture
 def whole(books_of):
     return books_of(history())
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    with pg.server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres(postgres_server):
+    """URL of an empty PostgreSQL database."""
+    with pg.database(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture
+def on_postgres(postgres_server):
+    """Facts → a ledger on PostgreSQL that holds them."""
+    with contextlib.ExitStack() as stack:
+
+        def build(facts):
+            database = Database(stack.enter_context(pg.database(postgres_server)))
+            stack.callback(database.close)
+            database.migrate()
+            store(database, facts)
+            return database
+
+        yield build

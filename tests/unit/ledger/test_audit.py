@@ -4,6 +4,7 @@ import pytest
 
 from gyre import records as r
 from services.ledger.queries import audit
+from services.ledger.storage import settling
 from tests.unit.ledger.ledger_history import RUN, call, changed, config, dropped, history, step
 
 
@@ -39,6 +40,17 @@ def test_running_totals_that_are_not_their_facts_are_found(whole):
     found = judged(whole)
     assert [name for name, one in found.items() if not one.passed] == ["balance_costs"]
     assert "execution_id=g000000-e0" in found["balance_costs"].figure
+
+
+def test_settled_bills_that_are_not_their_running_totals_are_found(whole):
+    """C12: as above, of lines that are already made."""
+    settling.settle_all(whole.writing, keep=0)
+    assert all(one.passed for one in judged(whole).values())
+    with whole.writing.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM bill_lines WHERE group_id = 'g000001' AND attempt = 2")
+    found = judged(whole)
+    assert [name for name, one in found.items() if not one.passed] == ["balance_bills"]
+    assert "group_id=g000001" in found["balance_bills"].figure
 
 
 def trained(sample):

@@ -18,7 +18,9 @@ from gyre.ids import execution_id, group_id, sample_id
 from services.ledger.core.costs import by_version, training_shares
 from services.ledger.queries import bill, books
 from services.ledger.queries.bill import DIMENSIONS
+from services.ledger.queries.broken import BILL_LINES
 from services.ledger.queries.sql import rows
+from services.ledger.storage import settling
 from tests.unit.ledger.ledger_history import RUN, call, config, dispatched, ended, kept_books, leased, started, store
 
 TOTALS = """
@@ -177,3 +179,49 @@ def test_any_grouping_adds_up_to_the_books(seed, by, count):
         assert [row[name] or 0 for name in ("turns", "tokens", "occupancy_s")] == pytest.approx(
             [own.get(name) or 0 for name in ("turns", "tokens", "occupancy_s")]
         )
+
+
+@given(seed=st.integers(0, 2**32), by=st.permutations(sorted(DIMENSIONS)), count=st.integers(1, 3))
+@settings(max_examples=15, deadline=None, phases=(Phase.explicit, Phase.generate))
+def test_which_groups_have_settled_changes_no_bill(seed, by, count):
+    """C12, C6: settled at once, after each delivery of a few facts, or never: the same bill, and the audit finds each line in order."""
+    facts = generated(seed)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        live = kept_books(Path(folder) / "live.db", facts)
+        patch.setattr(settling, "UNSETTLED_MAX", 0)
+        settled = kept_books(Path(folder) / "settled.db", [])
+        for start in range(0, len(facts), 7):
+            store(settled, facts[start : start + 7])
+        with live.read() as one, settled.read() as other:
+            wanted, found = (bill(connection, RUN, config(), tuple(by[:count])) for connection in (one, other))
+            assert rows(other, "SELECT * FROM unsettled") == rows(other, BILL_LINES, run=RUN) == []
+            assert rows(one, "SELECT * FROM bill_lines") == []
+        live.close()
+        settled.close()
+    assert [list(row.values()) for row in found["rows"]] == [approx(row) for row in wanted["rows"]]
+    assert found["total"] == pytest.approx(wanted["total"])
+
+
+def approx(row):
+    return [pytest.approx(value) if isinstance(value, float | int) else value for value in row.values()]
+
+
+def test_books_of_an_older_schema_are_billed_as_before_and_settle(tmp_path, monkeypatch):
+    """C12: migration 0004 finds every group of the books unsettled, and the next transactions settle them."""
+    database = kept_books(tmp_path / "old.db", retried())
+    before = asked(database, "attempt", "model_version")
+    with database.writing.begin() as connection:
+        for table in ("bill_lines", "unsettled"):
+            connection.exec_driver_sql(f"DROP TABLE {table}")
+        connection.exec_driver_sql("DROP INDEX costs_by_group_id")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
+    database.migrate()
+    assert asked(database, "attempt", "model_version") == before
+    settling.settle_all(database.writing, keep=0)
+    with database.read() as connection:
+        assert rows(connection, "SELECT group_id, version, attempt, retry FROM bill_lines") == [
+            {"group_id": "g000000", "version": 4, "attempt": 1, "retry": 1}, {"group_id": "g000000", "version": 4, "attempt": 2, "retry": 0},
+            {"group_id": "g000000", "version": 5, "attempt": 2, "retry": 0},
+        ]  # fmt: skip
+    assert asked(database, "attempt", "model_version") == before
+    database.close()

@@ -1,9 +1,6 @@
 """Facts are stored once, whatever the order and number of deliveries; the schema comes up everywhere."""
 
 import asyncio
-import os
-import shutil
-import subprocess
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gyre import records as r
-from gyre.bus.server import free_port
 from gyre.bus.subjects import _RULES
 from gyre.errors import ConfigError
 from services.ledger.core.fields import COST_COLUMNS, FIELD_TABLE
@@ -124,14 +120,20 @@ async def test_a_locked_database_is_waited_for_with_an_alarm_and_nothing_is_lost
     """C6: another process holds the write lock; the write neither fails nor is said to be done before it is."""
     monkeypatch.setattr("services.ledger.storage.database.BUSY_TIMEOUT_S", 0.05)
     database = kept_books(tmp_path / "ledger.db", [])
-    trouble = []
-    writer = Writer(database, RUN, trouble.append)
+    trouble, troubled = [], asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_trouble(message: str) -> None:
+        trouble.append(message)
+        loop.call_soon_threadsafe(troubled.set)
+
+    writer = Writer(database, RUN, on_trouble)
     writer.start()
     blocker = sa.create_engine(f"sqlite:///{tmp_path / 'ledger.db'}").raw_connection()
     blocker.driver_connection.isolation_level = None
     blocker.driver_connection.execute("BEGIN IMMEDIATE")
     writing = asyncio.ensure_future(writer.write_facts([(leased(1, 0), 1)]))
-    await asyncio.sleep(0.4)
+    await troubled.wait()
     assert not writing.done()
     blocker.driver_connection.execute("COMMIT")
     stored = await writing
@@ -154,48 +156,6 @@ async def test_a_record_that_cannot_be_stored_is_named_and_holds_up_nothing(tmp_
     with database.read() as connection:
         assert connection.scalar(sa.text("SELECT facts FROM intake")) == 2
     database.close()
-
-
-POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/postgresql").exists() else []
-
-
-@pytest.fixture
-def postgres():
-    """URL of a throw-away PostgreSQL server on a free port, run by an ordinary user."""
-    pytest.importorskip("psycopg")
-    if not POSTGRES:
-        pytest.skip("no PostgreSQL binaries here")
-    folder = Path(tempfile.mkdtemp(prefix="gyre-pg-"))
-    as_user: list[str] = []
-    if os.geteuid() == 0:
-        if shutil.which("runuser") is None or subprocess.run(["id", "postgres"], capture_output=True).returncode:
-            pytest.skip("PostgreSQL refuses to run as root and there is no user `postgres`")
-        shutil.chown(folder, "postgres")
-        as_user = ["runuser", "-u", "postgres", "--"]
-    binaries, port = POSTGRES[-1], free_port()
-    control = [*as_user, str(binaries / "pg_ctl"), "-D", str(folder / "data"), "-w"]
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "cwd": folder}
-    init = [
-        *as_user,
-        str(binaries / "initdb"),
-        "-D",
-        str(folder / "data"),
-        "-U",
-        "gyre",
-        "-A",
-        "trust",
-        "-N",
-        "-E",
-        "UTF8",
-    ]
-    subprocess.run(init, **quiet)
-    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-    subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], **quiet)
-    try:
-        yield f"postgresql+psycopg://gyre@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_postgresql_keeps_the_same_books(postgres, in_order):

@@ -19,6 +19,6 @@ ADDED = frozenset({"costs", "usage"})
 
 for _name, _on in {
     "attempts": ("sample_id",), "calls": ("sample_id",), "step_samples": ("sample_id",), "batch_samples": ("sample_id",),
-    "samples": ("execution_id",), "drops": ("execution_id",), "executions": ("group_id",),
+    "samples": ("execution_id",), "drops": ("execution_id",), "executions": ("group_id",), "costs": ("group_id",),
 }.items():  # fmt: skip
     sa.Index(f"{_name}_by_{_on[0]}", *(METADATA.tables[_name].c[column] for column in ("run", *_on)))
