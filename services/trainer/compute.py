@@ -43,16 +43,9 @@ class Compute:
         about = {"gyre_step": micro.step, "gyre_micro_step": micro.micro_id, "gyre_cell": self.cell}
         emit_span("train.micro_step", start_s, end_s, links=links, gyre_tokens=micro.tokens, **about)
         for sample_id, sample in seen.items():
-            targets = sample.sums.get("targets", 0.0)
-            emit_span(
-                "train.gradient",
-                start_s,
-                end_s,
-                sample.traceparent,
-                gyre_sample=sample_id,
-                gyre_targets=targets,
-                **about,
-            )
+            its = {"traceparent": sample.traceparent, "gyre_sample": sample_id, **about}
+            emit_span("train.wait_for_cell", min(micro.at_s, start_s), start_s, **its)
+            emit_span("train.gradient", start_s, end_s, **its, gyre_targets=sample.sums.get("targets", 0.0))
         return seen, end_s - start_s
 
     async def sum_gradients(self, rank: int, world_size: int, store_path: Path) -> torch.Tensor:

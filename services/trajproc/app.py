@@ -16,11 +16,11 @@ from gyre.clock import Clock
 from gyre.errors import InvariantBroken
 from gyre.records import AlarmRaised, BatchClosed, BatchExtended, SampleReady, StepUpdated
 from gyre.service import Context, until_stopped
-from gyre.telemetry import emit_span
+from services.trajproc import spans
 from services.trajproc.bus import ROWS_BYTES_MAX, Facts, publish
 from services.trajproc.core.fold import Processor
 from services.trajproc.core.messages import sample_of_group
-from services.trajproc.core.state import Group, Sample
+from services.trajproc.core.state import Sample
 from services.trajproc.elite_files import EliteFiles
 from services.trajproc.evaluators.asking import open_asking
 from services.trajproc.keeping import Keeping
@@ -98,10 +98,10 @@ class App:
                 if record is None:
                     break
                 if isinstance(record, SampleReady):
-                    _build_span(record, began_s, self._clock.now_s())
+                    spans.built(about, record, began_s, self._clock.now_s())
                     self._keep(about.samples[record.sample_id])
                 elif isinstance(record, BatchExtended):
-                    _wait_spans(about, record, self._clock.now_s())
+                    spans.taken(about, record, self._clock.now_s())
                 await publish(self._bus, self._blobs, record)
                 self.processor.fold(record)
                 _note(record)
@@ -119,25 +119,6 @@ class App:
                 self._elites.save(key, sample.rows)
         self.processor.unsaved.clear()
         self._elites.keep_only(one.key for one in self.processor.elites)
-
-
-def _build_span(record: SampleReady, began_s: float, ended_s: float) -> None:
-    emit_span(
-        "trajectory.build", began_s, ended_s, record.traceparent,
-        gyre_execution=record.execution_id, gyre_sample=record.sample_id, gyre_group=record.group_id,
-        gyre_attempt=record.attempt, gyre_paths=record.paths, gyre_tokens_tree=record.tokens_tree,
-        gyre_targets=record.targets_chosen, gyre_advantage=record.advantage,
-    )  # fmt: skip
-
-
-def _wait_spans(group: Group, record: BatchExtended, taken_s: float) -> None:
-    for verdict in group.trainable:
-        if verdict.sample_id in record.sample_ids and verdict.ready_at_s:
-            emit_span(
-                "trajectory.wait_for_batch", verdict.ready_at_s, taken_s, verdict.ended.traceparent,
-                gyre_execution=verdict.ended.execution_id, gyre_sample=verdict.sample_id, gyre_group=group.group_id,
-                gyre_step=record.step, gyre_policy_age_steps=record.step - group.policy_version,
-            )  # fmt: skip
 
 
 def _note(record: object) -> None:

@@ -7,6 +7,7 @@ from gyre import records as r
 from gyre.bus import BlobStore
 from gyre.clock import ManualClock
 from services.trajproc import app as shell
+from services.trajproc import spans as spans_of_shell
 from services.trajproc.core.fold import Processor
 from services.trajproc.rpc import state_of
 from tests.unit.trajproc.builders import PAYLOAD, config, dispatched, ended, execution, opened, started
@@ -24,10 +25,11 @@ class FakeBus:
 
 
 async def test_each_sample_has_a_span_for_its_building_and_its_wait_under_its_executions_trace(tmp_path, monkeypatch):
-    """E: `trajectory.build` and `trajectory.wait_for_batch`, children of the ending's traceparent; ready at 100 s, taken at 130 s."""
+    """E: children of the ending's traceparent, each beginning where the one before ends. Both executions end at 10 s; the group is complete and its
+    samples ready at 100 s, taken at 130 s."""
     spans: list[tuple] = []
     monkeypatch.setattr(
-        shell,
+        spans_of_shell,
         "emit_span",
         lambda name, start_s, end_s, parent, **more: spans.append((name, end_s - start_s, parent, more)),
     )
@@ -41,9 +43,11 @@ async def test_each_sample_has_a_span_for_its_building_and_its_wait_under_its_ex
     clock.advance(30.0)
     app.processor.fold(opened(5))
     await app._act()
-    assert [(name, lasted) for name, lasted, _, _ in spans] == [("trajectory.build", 0.0)] * 2 + [
-        ("trajectory.wait_for_batch", 30.0)
-    ] * 2
+    assert [(name, lasted) for name, lasted, _, _ in spans] == [
+        ("trajectory.wait_for_group", 90.0), ("trajectory.build", 0.0),
+        ("trajectory.wait_for_group", 90.0), ("trajectory.build", 0.0),
+        ("trajectory.wait_for_batch", 30.0), ("trajectory.wait_for_batch", 30.0),
+    ]  # fmt: skip
     assert {parent for _, _, parent, _ in spans} == {parent}
     assert spans[-1][3]["gyre_policy_age_steps"] == 2
     assert isinstance(bus.published[-1], r.BatchClosed)
