@@ -5,15 +5,24 @@ from typing import TYPE_CHECKING, Any
 from gyre.env.environment import Environment, Evidence, Rollback, Score, StepResult, Task, ToolCall
 
 if TYPE_CHECKING:
+    from gyre.env.driven import Agent, Driven
     from gyre.env.serving import serve, serve_async
 
-__all__ = ["Environment", "Evidence", "Rollback", "Score", "StepResult", "Task", "ToolCall", "serve", "serve_async"]
+__all__ = [
+    "Agent", "Driven", "Environment", "Evidence", "Rollback", "Score", "StepResult", "Task", "ToolCall", "serve", "serve_async",
+]  # fmt: skip
+_LATE = {
+    "Agent": "gyre.env.driven",
+    "Driven": "gyre.env.driven",
+    "serve": "gyre.env.serving",
+    "serve_async": "gyre.env.serving",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Whoever only describes tasks (gyre train, demonstrations) pays for no gRPC and no HTTP client.
-    if name in ("serve", "serve_async"):
+    if name in _LATE:
         import importlib
 
-        return getattr(importlib.import_module("gyre.env.serving"), name)
+        return getattr(importlib.import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

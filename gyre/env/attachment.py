@@ -158,6 +158,9 @@ class Attachment:
     def _begin(self, execution: _Execution, assignment: pb.Assignment) -> None:
         if execution in self._episodes:  # assigned twice: it runs already
             return
+        if any(name == execution[0] and attempt > execution[1] for name, attempt in self._episodes):
+            log.info("%s attempt %d was assigned late: a newer one runs", *execution)
+            return
         for older in [key for key in self._episodes if key[0] == execution[0] and key[1] < execution[1]]:
             self._forget(older, "a newer attempt was assigned")
         self._walls[execution] = WallClock()
@@ -196,6 +199,7 @@ class Attachment:
         limits = Limits(
             wall_s=assignment.wall_s, turns_max=assignment.turns_max,
             observation_bytes_max=self._welcome.observation_bytes_max or OBSERVATION_BYTES_MAX,
+            context_tokens_max=assignment.context_tokens_max,
         )  # fmt: skip
         model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
         return Episode(

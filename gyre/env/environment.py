@@ -40,12 +40,16 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool call led to."""
 
-    content: str
-    """Shown to the model as the tool's reply; longer than the configured bound is cut, and said so in the text."""
+    content: str | list[dict[str, Any]]
+    """Shown to the model as the tool's reply; longer than the configured bound is cut, and said so in the text. Or a list of MCP content blocks."""
     done: bool = False
     """The task is over by the agent's own act (for example `submit`)."""
     error: bool = False
     """The call was refused (unknown tool, bad arguments); still a turn, never an environment failure."""
+    truncated: bool = False
+    """The world's own limit is reached, as Gymnasium's `truncated`: the execution ends as timed_out(turns) and is scored on what is there."""
+    reward: float = 0.0
+    """As Gymnasium's; summed up in `Environment.reward_sum` for `score` to read, and not trained on by itself."""
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +94,8 @@ class Environment(ABC):
     outside: frozenset[str] = frozenset()
     """Tools that reach beyond `workspace` and `snapshot` (a search, a mail): where the world went back they are answered from the record, and not
     called a second time."""
+    reward_sum: float = 0.0
+    """Of the rewards that `step` returned so far, in this instance."""
     calls_max: int | None = None
     """Calls to `outside` tools that an execution may make; further ones are refused in words. None: any number."""
 
@@ -98,7 +104,7 @@ class Environment(ABC):
 
     @abstractmethod
     def tools(self) -> list[dict[str, Any]]:
-        """The tools in OpenAI's function format."""
+        """The tools in OpenAI's function format, or as MCP describes them (`name`, `description`, `inputSchema`)."""
 
     @abstractmethod
     def reset(self) -> list[dict[str, Any]]:
@@ -106,7 +112,8 @@ class Environment(ABC):
 
     @abstractmethod
     def step(self, call: ToolCall) -> StepResult:
-        """Carry out one tool call."""
+        """Carry out one tool call. Gymnasium's five-tuple (observation, reward, terminated, truncated, info) and an MCP result
+        `{"content": [blocks], "isError": bool}` are taken as well (gyre.env.shapes)."""
 
     @abstractmethod
     def score(self) -> Score:

@@ -5,6 +5,7 @@
 | what ends it | ending | reason | scored |
 |---|---|---|---|
 | StepResult.done | completed | submitted | yes |
+| StepResult.truncated: the world's own limit | timed_out | turns | what was left behind |
 | a reply without a tool call | completed | stopped | yes |
 | turn limit, wall clock, full context | timed_out | turns, wall, context | what was left behind (B4) |
 | first messages that do not fit the context | failed | environment_invalid | no |
@@ -23,6 +24,8 @@ from typing import Any
 
 import msgspec
 
+from gyre.env.driving import SelfDriven
+from gyre.env.ends import Ending, Limits, Over, check_messages
 from gyre.env.environment import Environment, Evidence, Rollback, StepResult, Task, ToolCall
 from gyre.env.keeping import CannotResume, Keeper, Shelf
 from gyre.env.limits import (
@@ -35,7 +38,8 @@ from gyre.env.limits import (
 from gyre.env.milestones import Milestones
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
 from gyre.env.recording import Departed
-from gyre.env.scoring import Evaluated, judge
+from gyre.env.scoring import judge
+from gyre.env.shapes import openai_tools, step_result
 from gyre.env.wall import WallClock
 from gyre.env.worker import Hung, Threads, Worker
 from gyre.errors import InvalidInput
@@ -48,35 +52,6 @@ STEP_GRACE_SHARE = 0.05
 STEP_GRACE_MAX_S = 5.0
 """A step under way when the wall clock ends may still finish for this share of the wall clock; only then has it hung and is left
 behind. A quarter of what the gateway waits beyond the wall clock, so that there is time left to score."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of the execution, as assigned."""
-
-    wall_s: float
-    turns_max: int
-    observation_bytes_max: int
-
-
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How it ended; the words are ExecutionEnded's."""
-
-    ending: str
-    reason: str
-    detail: str = ""
-    evaluation: Evaluated | None = None
-    external_calls: int = 0
-    snapshots: int = 0
-    rollback_turns: int = 0
-    quota_left: int = -1
-
-
-class _Over(Exception):
-    """The conversation is over."""
-
-    def __init__(self, ending: str, reason: str, detail: str = "") -> None:
-        super().__init__(reason)
-        self.ending, self.reason, self.detail = ending, reason, detail
 
 
 class Episode:
@@ -122,18 +97,18 @@ class Episode:
     async def _run(self) -> Ending:
         try:
             messages = await self._start()
-            over = await self._converse(messages)
+            over = await self._agent(messages)
             evaluation = None
             if over.ending != "failed":
                 with span("evaluation", self._traceparent, gyre_evaluation_of=over.reason) as timed:
                     evaluation = await judge(self._environment, self._worker, self._milestones.turns)
                     timed.set_attribute("gyre.outcome", evaluation.outcome)
         except Hung as error:
-            over, evaluation = _Over("failed", "environment_hung", str(error)), None
+            over, evaluation = Over("failed", "environment_hung", str(error)), None
         except InvalidInput as error:
-            over, evaluation = _Over("failed", "environment_invalid", str(error)), None
+            over, evaluation = Over("failed", "environment_invalid", str(error)), None
         except Exception:
-            over, evaluation = _Over("failed", "environment_error", traceback.format_exc(limit=-8)), None
+            over, evaluation = Over("failed", "environment_error", traceback.format_exc(limit=-8)), None
         return Ending(
             ending=over.ending, reason=over.reason, detail=cut_detail(over.detail), evaluation=evaluation,
             external_calls=self._external_calls, snapshots=self._keeper.ordinal, rollback_turns=self._keeper.rollback_turns,
@@ -166,20 +141,24 @@ class Episode:
         messages = await self._call(self._environment.reset)
         tools = await self._call(self._environment.tools)
         evidence = await self._call(self._environment.evidence)
-        _check_messages("reset()", messages)
+        if not isinstance(self._environment, SelfDriven):
+            check_messages("reset()", messages)
         if not isinstance(evidence, Evidence):
             raise InvalidInput(f"evidence() must return gyre.env.Evidence, not {type(evidence).__name__}")
         check_sendable("tools()", tools)
         check_made_of(evidence.image_digest, evidence.tool_versions, evidence.dependency_snapshot)
         check_milestones(self._environment.milestones)
-        try:
-            self._tools = list(tools)
-            self._names = {tool["function"]["name"] for tool in self._tools}
-        except (TypeError, LookupError) as error:
-            raise InvalidInput("tools() must return tools in OpenAI's function format") from error
+        self._tools = openai_tools(tools)
+        self._names = {tool["function"]["name"] for tool in self._tools}
         return list(messages), evidence
 
-    async def _converse(self, messages: list[dict[str, Any]]) -> _Over:
+    async def _agent(self, messages: list[dict[str, Any]]) -> Over:
+        """Who asks the model: we, turn by turn, or the agent itself."""
+        if isinstance(self._environment, SelfDriven):
+            return await self._environment.drive(self._model.access(), self._limits, self._wall)
+        return await self._converse(messages)
+
+    async def _converse(self, messages: list[dict[str, Any]]) -> Over:
         """Turn by turn until something ends it."""
         try:
             while True:
@@ -187,7 +166,7 @@ class Episode:
                 reply, turn = await self._next_reply(messages)
                 calls = reply.get("tool_calls") or []
                 if not calls:
-                    return _Over("completed", "stopped")
+                    return Over("completed", "stopped")
                 messages.append(reply)
                 try:
                     over = await self._act_all(calls, messages)
@@ -198,20 +177,20 @@ class Episode:
                 if over is not None:
                     return over
                 await self._keeper.after(turn, messages, self._call)
-        except _Over as over:
+        except Over as over:
             return over
         except OutOfTurns:
-            return _Over("timed_out", "turns")
+            return Over("timed_out", "turns")
         except ContextFull as error:
             if not self._keeper.has_acted:  # nothing the agent did, so nothing to judge it by
                 raise InvalidInput(f"reset()'s messages and tools() leave no room for an answer: {error}") from error
-            return _Over("timed_out", "context", str(error))
+            return Over("timed_out", "context", str(error))
         except OutOfTime:
-            return _Over("timed_out", self._wall.reason)
+            return Over("timed_out", self._wall.reason)
         except Hung as error:
-            return _Over("timed_out", self._wall.reason, str(error))
+            return Over("timed_out", self._wall.reason, str(error))
         except Refused as error:  # the gateway's word, not the environment's fault, but nothing to train on either
-            return _Over("failed", "environment_error", str(error))
+            return Over("failed", "environment_error", str(error))
 
     async def _next_reply(self, messages: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
         """What the model says, and the number of the call; 0 where an earlier attempt made it. After going back it is what it said before."""
@@ -229,9 +208,9 @@ class Episode:
         try:
             messages, turn = await self._keeper.go_back(error, self._call)
         except Hung as hung:
-            raise _Over("timed_out", self._wall.reason, str(hung)) from hung
+            raise Over("timed_out", self._wall.reason, str(hung)) from hung
         except Exception:
-            raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
+            raise Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
         self._milestones.go_back(turn)
         return messages
 
@@ -242,19 +221,22 @@ class Episode:
         try:
             kept = await self._call(self._environment.compact, messages)
         except Hung as error:
-            raise _Over("timed_out", self._wall.reason, str(error)) from error
+            raise Over("timed_out", self._wall.reason, str(error)) from error
         except Exception:
-            raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
-        _check_messages("compact()", kept)
+            raise Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
+        check_messages("compact()", kept)
         return kept
 
-    async def _act_all(self, calls: list[dict[str, Any]], messages: list[dict[str, Any]]) -> _Over | None:
+    async def _act_all(self, calls: list[dict[str, Any]], messages: list[dict[str, Any]]) -> Over | None:
         """One turn's tool calls, their observations added to the messages; how the execution ended, if one of them completed it."""
         for call in calls:
             try:
                 content = await self._act(call)
-            except _Over as over:
-                if over.ending != "completed":
+            except Over as over:
+                if over.reason not in (
+                    "submitted",
+                    "turns",
+                ):  # these two are states of the world, to be looked at like any other
                     raise
                 return over
             messages.append({"role": "tool", "tool_call_id": call.get("id", ""), "content": content})
@@ -276,33 +258,34 @@ class Episode:
             try:
                 result = await self._keeper.journal.call(asked, lambda: self._carry_out(asked))
             except Hung as error:
-                raise _Over("timed_out", self._wall.reason, str(error)) from error
-            except Rollback:
+                raise Over("timed_out", self._wall.reason, str(error)) from error
+            except (Rollback, Over):
                 raise
             except Departed as error:
-                raise _Over("failed", "environment_error", f"{error.code}: {error}") from error
+                raise Over("failed", "environment_error", f"{error.code}: {error}") from error
             except Exception:
-                raise _Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
-            if not isinstance(result, StepResult) or not isinstance(result.content, str):
-                raise _Over(
-                    "failed", "environment_invalid", f"step() returned no StepResult with text: {type(result).__name__}"
-                )
+                raise Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
             timed.set_attribute("gyre.tool.refused", result.error)
+        self._environment.reward_sum += result.reward
+        if result.truncated:
+            raise Over("timed_out", "turns", "the world's own limit is reached")
         if result.done:
-            raise _Over("completed", "submitted")
+            raise Over("completed", "submitted")
         return cut_text(result.content, self._limits.observation_bytes_max)
 
     def _passed_s(self) -> float:
         """Seconds of an arbitrary zero, which stand still while the execution is suspended."""
         return -self._wall.left_s()
 
-    async def _carry_out(self, call: ToolCall) -> Any:
+    async def _carry_out(self, call: ToolCall) -> StepResult:
         self._external_calls += 1
-        result = await self._call(self._environment.step, call)
-        if isinstance(result, StepResult) and isinstance(result.content, str):  # what is not shown is not recorded
-            content = cut_text(result.content, self._limits.observation_bytes_max)
-            return msgspec.structs.replace(result, content=content)
-        return result
+        said = await self._call(self._environment.step, call)
+        try:
+            result = step_result(said)
+        except InvalidInput as error:
+            raise Over("failed", "environment_invalid", str(error)) from error
+        # What is not shown is not recorded.
+        return msgspec.structs.replace(result, content=cut_text(result.content, self._limits.observation_bytes_max))
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Inside what is left of the wall clock when it begins: a suspension does not stop what the environment is doing. Raises Hung."""
@@ -319,10 +302,3 @@ class Episode:
             log.warning("%s: close() failed: %s", self._task.task_id, error)
         finally:
             self._worker.close()
-
-
-def _check_messages(what: str, messages: Any) -> None:
-    """Raises InvalidInput for what is no history in OpenAI's chat format."""
-    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) and "role" in m for m in messages):
-        raise InvalidInput(f"{what} must return a list of messages in OpenAI's chat format")
-    check_sendable(f"{what}'s messages", messages)

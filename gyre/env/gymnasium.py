@@ -1,7 +1,8 @@
-"""Any Gymnasium environment with text or small observations and discrete or text actions, as an environment for language models.
+"""Any Gymnasium environment with text or small observations, as an environment for language models.
 
-One tool, `act(action)`: for a discrete space one of `actions` (names in the order of the space's numbers), for a text space any text. The outcome is
-judged from the rewards and the state, never from what the model says.
+One tool, `act(action)`: for a discrete space one of `actions` (names in the order of the space's numbers), for others what gyre.env.spaces makes of
+them. `terminated` is the world's own end, `truncated` its limit: the execution then ends as timed_out(turns) and is judged like any other. The
+outcome is judged from the rewards and the state, never from what the model says.
 
     class Lake(GymnasiumEnvironment):
         name, env_id = "frozen-lake", "FrozenLake-v1"
@@ -15,7 +16,9 @@ from typing import Any, ClassVar
 
 import gymnasium
 
+from gyre.env import spaces
 from gyre.env.environment import Environment, Evidence, Score, StepResult, Task, ToolCall
+from gyre.env.shapes import observation_text
 
 _HIGHLIGHT = re.compile("\x1b\\[[0-9;]+m(.*?)\x1b\\[0m", re.DOTALL)
 """What a terminal would colour (the agent's place, as a rule), shown in brackets instead."""
@@ -37,13 +40,10 @@ class GymnasiumEnvironment(Environment):
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.world = gymnasium.make(self.env_id, **self.options)
-        self.reward = 0.0
         self.over = False
 
     def tools(self) -> list[dict[str, Any]]:
-        action: dict[str, Any] = {"type": "string"}
-        if self._is_discrete:
-            action["enum"] = list(self._names)
+        action = spaces.schema(self.world.action_space, self.actions)
         parameters = {"type": "object", "properties": {"action": action}, "required": ["action"]}
         act = {"name": "act", "description": "Carry out one action.", "parameters": parameters}
         return [{"type": "function", "function": act}]
@@ -53,24 +53,18 @@ class GymnasiumEnvironment(Environment):
         content = f"{self.prompt}\n{self.describe(observation)}"
         return [{"role": "user", "content": content}]
 
-    def step(self, call: ToolCall) -> StepResult:
-        said = str(call.arguments.get("action", ""))
-        if self._is_discrete:
-            if said not in self._names:
-                return StepResult(
-                    content=f"error: unknown action `{said}`; actions: {', '.join(self._names)}", error=True
-                )
-            action: Any = self._names.index(said) + int(self.world.action_space.start)
-        else:
-            action = said
-        observation, reward, terminated, truncated, _ = self.world.step(action)
-        self.reward += float(reward)
+    def step(self, call: ToolCall) -> StepResult | tuple[str, float, bool, bool, dict[str, Any]]:
+        try:
+            action = spaces.action(self.world.action_space, call.arguments.get("action", ""), self.actions)
+        except ValueError as error:
+            return StepResult(content=f"error: {error}", error=True)
+        observation, reward, terminated, truncated, info = self.world.step(action)
         self.over = bool(terminated or truncated)
-        return StepResult(content=self.describe(observation), done=self.over)
+        return self.describe(observation), float(reward), bool(terminated), bool(truncated), info
 
     def score(self) -> Score:
-        evidence = {"reward": self.reward, "over": self.over}
-        return Score(outcome=float(self.reward >= self.reward_for_success), evidence=evidence)
+        evidence = {"reward": self.reward_sum, "over": self.over}
+        return Score(outcome=float(self.reward_sum >= self.reward_for_success), evidence=evidence)
 
     def evidence(self) -> Evidence:
         installed = version("gymnasium")
@@ -83,9 +77,7 @@ class GymnasiumEnvironment(Environment):
         """The observation as the model reads it: rendered text, a dict line by line, else its own text."""
         if self.world.render_mode == "ansi":
             return _HIGHLIGHT.sub(r"[\1]", str(self.world.render()))
-        if isinstance(observation, dict):
-            return "\n".join(f"{name}: {value}" for name, value in observation.items())
-        return str(observation)
+        return observation_text(observation)
 
     @classmethod
     def tasks(cls, split: str, count: int, seed: int) -> Iterator[Task]:
@@ -93,11 +85,3 @@ class GymnasiumEnvironment(Environment):
         for index in range(count):
             number = 2 * (seed * 1_000_003 + index) + (split == "heldout")
             yield Task(task_id=f"{cls.name}-{split}-{number}", task_type=cls.name, seed=number)
-
-    @property
-    def _is_discrete(self) -> bool:
-        return isinstance(self.world.action_space, gymnasium.spaces.Discrete)
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return self.actions or tuple(str(index) for index in range(int(self.world.action_space.n)))

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from gyre.env.driving import SelfDriven
 from gyre.env.environment import Environment, Rollback
 from gyre.env.recording import Journal, RecordDamaged, Redactor, Tape
 from gyre.env.recording.entries import Checkpoint
@@ -91,7 +92,8 @@ class Keeper:
             quota = -1 if environment.calls_max is None else environment.calls_max
             self.journal = Journal(await self._shelf.tape(self._execution), environment.outside, quota)
         checkpoint = self.journal.checkpoint
-        if self._may_resume and checkpoint is not None and not self.journal.is_over:
+        may_repeat = self._may_resume and not isinstance(environment, SelfDriven)
+        if may_repeat and checkpoint is not None and not self.journal.is_over:
             await self._resume(checkpoint, call)
             messages = json.loads(checkpoint.messages)
         else:

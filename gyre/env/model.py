@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 
+from gyre.env.driving import Access
 from gyre.env.wall import WallClock
 from gyre.errors import GyreError, InvalidInput
 
@@ -23,7 +24,9 @@ UNKNOWN_KEY_GRACE_S = 20.0
 """A gateway that has just restarted may not know a key until its environments are attached again; after this long it never will."""
 
 _KEY_REFUSED = {401, 403, 409, 410}
-_CONTEXT_CODES = ("context_length_exceeded", "context")
+CONTEXT_CODES = ("context_length_exceeded", "context")
+TURNS_CODES = ("turns", "turns_exceeded", "turn_limit")
+"""The gateway's codes of limits that are reached."""
 
 
 class ContextFull(GyreError):
@@ -68,6 +71,13 @@ class ChatModel:
             {"traceparent": traceparent} if traceparent else {}
         )
         self._fixed = fixed
+        self._api_key, self._traceparent = api_key, traceparent
+
+    def access(self) -> Access:
+        """For an agent that asks by itself."""
+        name, tokens = self._fixed.get("model", "policy"), self._fixed.get("max_tokens", 0)
+        sampling = {key: value for key, value in self._fixed.items() if key != "model"}
+        return Access(self._api_base, self._api_key, name, tokens, self._traceparent, sampling, self.complete)
 
     async def complete(self, messages: list[dict], tools: list[dict], wall: WallClock) -> dict[str, Any]:
         """The assistant's message. While the execution is suspended the gateway keeps the call waiting, and `wall` stands still.
@@ -135,8 +145,8 @@ def _refused(status: int, text: str) -> None:
         code, message = str(error.get("code") or error.get("type") or ""), str(error.get("message", text))
     except (ValueError, LookupError, TypeError, AttributeError):
         code, message = "", text
-    if code in _CONTEXT_CODES or status == 413:
+    if code in CONTEXT_CODES or status == 413:
         raise ContextFull(message[:300])
-    if code in ("turns", "turns_exceeded", "turn_limit"):
+    if code in TURNS_CODES:
         raise OutOfTurns(message[:300])
     raise Refused(f"the gateway refused a model call: {status} {message[:300]}")

@@ -14,10 +14,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gyre import telemetry
 from gyre.env.attachment import Attachment
+from gyre.env.driven import Agent, FunctionEnvironment, is_function
 from gyre.env.environment import Environment, Task
 from gyre.env.keeping import Shelf
 from gyre.env.recording import Redactor
@@ -30,14 +33,15 @@ SLOTS = 8
 """Executions at once where nobody says otherwise."""
 EXIT_USER_ERROR = 2
 
-Factory = Callable[[Task], Environment]
+Factory = Callable[[Task], Environment] | Callable[[Task, Agent], Any]
+"""An Environment class, what makes one from a Task, or a function that holds the conversation itself (gyre.env.driven)."""
 
 
 def serve(
     factory: Factory, name: str, slots: int = SLOTS, address: str | None = None, key: str | None = None,
     state: Path | str | None = None, record_tools: bool = False, redactor: Redactor | None = None,
 ) -> None:  # fmt: skip
-    """Attach `factory` (an Environment class, or what makes one from a Task) and serve until SIGTERM or Ctrl-C.
+    """Attach `factory` (an Environment class, what makes one from a Task, or `function(task, agent)`) and serve until SIGTERM or Ctrl-C.
 
     `state` is a folder for snapshots, and with `record_tools` for what was said and done, secrets redacted by `redactor`'s rules; an attempt that
     follows a lost one then goes on where that was (C3, C4). Every process that serves this environment must see the same folder.
@@ -68,6 +72,8 @@ async def serve_async(
     factory: Factory, name: str, slots: int, address: str, key: str = "", shelf: Shelf | None = None
 ) -> None:
     """As `serve`, inside a running loop, until cancelled. Raises Unavailable (wrong key), InvalidInput (refused)."""
+    if is_function(factory):
+        factory = partial(FunctionEnvironment, factory)
     await Attachment(factory, name, slots, address, key, shelf).serve()
 
 

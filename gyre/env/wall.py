@@ -47,6 +47,13 @@ class WallClock:
             self._end_s, self.reason = _now_s(), reason
             self.cut.set()
 
+    async def run_out(self) -> None:
+        """Ends it when its seconds are over, pauses not counted; for work that is cut off by `cut` alone."""
+        while (left_s := self.left_s()) > 0:
+            await self.going()
+            await asyncio.sleep(left_s)
+        self.expire(self.reason)
+
     async def until_cut(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What `work` returns; None, and `work` cancelled, when the clock is ended from outside meanwhile."""
         working, cutting = asyncio.ensure_future(work), asyncio.ensure_future(self.cut.wait())

@@ -80,6 +80,8 @@ class Called(msgspec.Struct, frozen=True, kw_only=True, tag="call"):
     content: str
     error: bool = False
     done: bool = False
+    truncated: bool = False
+    reward: float = 0.0
     is_outside: bool = False
     at_s: float = 0.0
     took_s: float = 0.0

@@ -148,7 +148,7 @@ class Journal:
         made = Called(
             ordinal=self.calls + 1, name=name, arguments=text, arguments_digest=digest, is_outside=is_outside, at_s=at_s,
             content=result.content if self._tape is None else self._tape.redactor.document(result.content),
-            error=result.error, done=result.done, took_s=time.monotonic() - begun_s,
+            error=result.error, done=result.done, truncated=result.truncated, reward=result.reward, took_s=time.monotonic() - begun_s,
             quota_left=self._quota_after(is_outside),
         )  # fmt: skip
         return self._repeated(made) if not is_outside else self._recorded(made)
@@ -217,4 +217,6 @@ class Journal:
 
 
 def _result(called: Called) -> StepResult:
-    return StepResult(content=called.content, done=called.done, error=called.error)
+    return StepResult(
+        content=called.content, done=called.done, error=called.error, truncated=called.truncated, reward=called.reward
+    )

@@ -106,6 +106,30 @@ async def test_what_the_gateway_no_longer_knows_is_stopped():
             assert Counter.closed == 1 and gateway.received.empty() and gateway.beats > 0
 
 
+async def test_late_words_about_an_older_attempt_change_nothing_of_the_newer_one():
+    """OpenEnv#1143: a late assignment, cancel, truncation or acceptance of attempt 1 is not taken for attempt 2's, which runs to its end."""
+    release = asyncio.Event()
+
+    async def answer(body, n):
+        await release.wait()
+        return tool_reply()
+
+    async with ChatDouble(answer) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway):
+            gateway.assign(attempt=2)
+            await received(gateway)
+            gateway.assign(attempt=1)
+            gateway.cancel("g000001-e0", attempt=1)
+            gateway.truncate("g000001-e0", attempt=1)
+            gateway.assign("g000002-e0")  # behind them on the stream: when it has started, the others were read
+            assert (await received(gateway)).execution_id == "g000002-e0"
+            release.set()
+            ended = [await received(gateway), await received(gateway)]
+            assert {(m.execution_id, m.attempt) for m in ended} == {("g000001-e0", 2), ("g000002-e0", 1)}
+            assert {m.ended.reason for m in ended} == {"submitted"} and gateway.received.empty()
+
+
 async def test_a_newer_attempt_fences_the_older_one():
     async def silent(body, n):
         await asyncio.sleep(30)

@@ -1,0 +1,48 @@
+"""Environments whose agent asks the model by itself: black boxes, which only have to be started, watched and judged.
+
+    reset ──▶ drive(access, limits, wall) ── the agent ⇄ gateway ──▶ Over ──▶ score ──▶ close
+
+The episode hands over where the model is and how long there is; turns are the gateway's to count.
+"""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gyre.env.ends import Limits, Over
+from gyre.env.environment import Environment, StepResult, ToolCall
+from gyre.env.wall import WallClock
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The model endpoint of one attempt."""
+
+    api_base: Callable[[], str]
+    """URL up to and with `/v1`. Asked before each try: a gateway may come back at another address."""
+    api_key: str
+    """Opens this attempt's model calls and nothing else."""
+    model: str = "policy"
+    output_tokens_max: int = 0
+    """Of one reply; 0: not known."""
+    traceparent: str = ""
+    sampling: dict[str, Any] = field(default_factory=dict)
+    """As assigned: temperature, top_p, max_tokens."""
+    complete: Callable[[list[dict], list[dict], WallClock], Awaitable[dict[str, Any]]] | None = None
+    """`ChatModel.complete`, for who has no client of his own."""
+
+
+class SelfDriven(Environment):
+    """`tools` and `step` are never asked for: the agent has its own."""
+
+    @abstractmethod
+    async def drive(self, access: Access, limits: Limits, wall: WallClock) -> Over:
+        """Let the agent do the task; how it ended. Must return soon after `wall` has ended, with nothing of the agent left running, and end the agent
+        too when it is cancelled. Raises what fails the execution (environment_error)."""
+
+    def tools(self) -> list[dict[str, Any]]:
+        return []
+
+    def step(self, call: ToolCall) -> StepResult:
+        raise NotImplementedError("the agent carries out its own tool calls")

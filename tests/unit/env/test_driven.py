@@ -1,0 +1,177 @@
+"""Functions and environments that hold the conversation themselves (SDK of issue "Rollout for real harnesses")."""
+
+import asyncio
+import contextlib
+from functools import partial
+
+import aiohttp
+import openai
+import pytest
+
+from gyre.env import Driven, Score, Task
+from gyre.env.driven import FunctionEnvironment, is_function
+from gyre.env.episode import Episode, Limits
+from gyre.env.model import ChatModel
+from gyre.env.wall import WallClock
+from tests.unit.env.doubles import ChatDouble, Counter
+
+TASK = Task(task_id="t", task_type="f", seed=4)
+TURNS_OVER = (400, {}, {"error": {"message": "2 turns were made", "code": "turns_exceeded", "type": "invalid_request"}})
+
+
+def say(text: str):
+    return lambda body, n: {"role": "assistant", "content": text}
+
+
+async def run(factory, chat: ChatDouble, wall_s: float = 30.0, wall: WallClock | None = None):
+    async def started(evidence) -> None:
+        pass
+
+    limits = Limits(wall_s=wall_s, turns_max=5, observation_bytes_max=1000)
+    async with aiohttp.ClientSession() as http:
+        model = ChatModel(http, lambda: chat.base, "key-1", {"model": "policy", "temperature": 0.5})
+        return await Episode(factory, TASK, limits, model, started, wall=wall).run()
+
+
+def of(function):
+    return partial(FunctionEnvironment, function)
+
+
+async def test_an_async_function_talks_to_the_model_and_returns_its_outcome():
+    async def guess(task, agent):
+        reply = await agent.chat([{"role": "user", "content": "number?"}])
+        return float(reply["content"] == str(task.seed))
+
+    async with ChatDouble(say("4")) as chat:
+        ending = await run(of(guess), chat)
+    assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("completed", "stopped", 1.0)
+    assert chat.requests[0]["temperature"] == 0.5
+
+
+async def test_a_plain_function_runs_in_a_thread_and_may_use_any_client():
+    """The official client with the execution's base URL and key, and `ask` without a client."""
+
+    def guess(task, agent):
+        client = openai.OpenAI(base_url=agent.base_url, api_key=agent.api_key, max_retries=0)
+        said = client.chat.completions.create(model=agent.model, messages=[{"role": "user", "content": "?"}])
+        again = agent.ask([{"role": "user", "content": "?"}])
+        return Score(outcome=0.5, evidence={"said": said.choices[0].message.content, "again": again["content"]})
+
+    async with ChatDouble(say("4")) as chat:
+        ending = await run(of(guess), chat)
+    assert ending.evaluation.evidence_json == '{"said": "4", "again": "4"}'
+    assert {headers["Authorization"] for headers in chat.headers} == {"Bearer key-1"}
+
+
+class Patient(Driven):
+    """Asks until something stops it; judged by how often it could ask."""
+
+    name = "patient"
+
+    def __init__(self, task):
+        super().__init__(task)
+        self.asked = 0
+
+    async def run(self, agent):
+        client = openai.AsyncOpenAI(base_url=agent.base_url, api_key=agent.api_key, max_retries=0)
+        while True:
+            await client.chat.completions.create(model=agent.model, messages=[{"role": "user", "content": "?"}])
+            self.asked += 1
+
+    def score(self):
+        return Score(outcome=self.asked / 4)
+
+
+async def test_used_up_turns_end_it_and_the_work_is_scored_also_through_a_client_of_its_own():
+    """B4: the gateway's 400 turns_exceeded reaches us inside openai's exception; two of four is .5."""
+    async with ChatDouble(lambda body, n: say("x")(body, n) if n <= 2 else TURNS_OVER) as chat:
+        ending = await run(Patient, chat)
+    assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("timed_out", "turns", 0.5)
+
+
+async def test_a_full_context_ends_it_and_the_work_is_scored():
+    full = (400, {}, {"error": {"message": "600 of 512 tokens", "code": "context_length_exceeded"}})
+    async with ChatDouble(lambda body, n: say("x")(body, n) if n <= 1 else full) as chat:
+        ending = await run(Patient, chat)
+    assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("timed_out", "context", 0.25)
+
+
+async def test_the_end_of_the_wall_clock_cuts_it_off_and_the_work_is_scored():
+    """B4: an answer that never comes; the conversation is cancelled with the clock."""
+
+    async def never(body, n):
+        if n == 1:
+            return say("x")(body, n)
+        await asyncio.Event().wait()
+
+    async with ChatDouble(never) as chat:
+        ending = await run(Patient, chat, wall_s=1.0)
+    assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("timed_out", "wall", 0.25)
+
+
+async def test_its_wall_clock_stands_still_while_it_is_suspended():
+    """C2: paused from the start, its second of wall clock has not begun when one and a half have passed."""
+    wall = WallClock()
+    wall.pause()
+
+    async def wait(task, agent):
+        await asyncio.sleep(1.5)
+        left_s = agent.left_s
+        wall.resume()
+        return float(left_s == pytest.approx(1.0))
+
+    async with ChatDouble(say("4")) as chat:
+        ending = await run(of(wait), chat, wall_s=1.0, wall=wall)
+    assert (ending.ending, ending.evaluation.outcome) == ("completed", 1.0)
+
+
+async def test_what_a_cut_off_function_said_so_far_is_its_score_and_one_that_said_nothing_has_none():
+    """An invalid evaluation is no zero (B4)."""
+
+    async def careful(task, agent):
+        agent.score = 0.75
+        await asyncio.Event().wait()
+
+    async def careless(task, agent):
+        await asyncio.Event().wait()
+
+    async with ChatDouble(say("4")) as chat:
+        said, nothing = await asyncio.gather(run(of(careful), chat, 0.5), run(of(careless), chat, 0.5))
+    assert (said.reason, said.evaluation.valid, said.evaluation.outcome) == ("wall", True, 0.75)
+    assert (nothing.reason, nothing.evaluation.valid) == ("wall", False)
+
+
+async def test_an_error_in_it_is_an_ending_of_its_own_and_no_reward():
+    def broken(task, agent):
+        raise RuntimeError("my loop broke")
+
+    async with ChatDouble(say("4")) as chat:
+        ending = await run(of(broken), chat)
+    assert (ending.ending, ending.reason, ending.evaluation) == ("failed", "environment_error", None)
+    assert "my loop broke" in ending.detail
+
+
+async def test_cancelling_the_execution_cancels_the_conversation():
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def wait(task, agent):
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gone.set()
+
+    async with ChatDouble(say("4")) as chat:
+        running = asyncio.create_task(run(of(wait), chat))
+        await begun.wait()
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    assert gone.is_set()
+
+
+@pytest.mark.parametrize(
+    "factory, expected", [(lambda task, agent: 1, True), (lambda task: 1, False), (Counter, False), (Patient, False), (3, False)]
+)  # fmt: skip
+def test_functions_are_told_from_makers_of_environments(factory, expected):
+    assert is_function(factory) is expected
