@@ -1,0 +1,17 @@
+"""Harnesses as they come, as environments: started in a sandbox, pointed at the model, watched, ended, judged by what they leave.
+
+| file | what |
+|---|---|
+| environment.py | `HarnessEnvironment`, to be subclassed |
+| settings.py | the same by a TOML file: `python -m gyre.env.harness mine.toml` |
+| programs.py, programs.toml | how each harness is started and pointed at its model |
+| relay.py | carries its calls to the gateway, whatever happens to that |
+| sandbox.py, warden.py | folders, variables, bounds; an end that leaves nothing behind |
+| tree.py | copies of what it left, hidden tests over them |
+"""
+
+from gyre.env.harness.environment import HarnessEnvironment
+from gyre.env.harness.programs import Program
+from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox, Subprocess
+
+__all__ = ["Bounds", "Exit", "HarnessEnvironment", "NotStarted", "Program", "Running", "Sandbox", "Subprocess"]

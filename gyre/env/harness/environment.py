@@ -1,0 +1,245 @@
+"""An environment whose agent is a program that somebody else wrote: a harness, as it comes.
+
+    reset: prepare() fills the working folder, answers the prompt
+    drive: relay ⇄ harness in its sandbox, watched ──▶ ending
+    score: evaluate() judges what it left
+
+| what ends it | ending | reason |
+|---|---|---|
+| it exits, whatever its code | completed | stopped, or `exited` where the code is not 0 |
+| it exits after it was refused a call because its turns were made, or its context was full | timed_out | turns, context |
+| wall clock, told that its batch waits no longer | timed_out | wall, truncated |
+| a bound was exceeded | timed_out | cpu, memory, processes, output, disk |
+| no call, no output and no work for `stall_s` | timed_out | stalled |
+| it cannot be started, or exits before a single call of it was answered | failed | environment_error |
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gyre.env.driving import Access, SelfDriven
+from gyre.env.ends import Limits, Over
+from gyre.env.environment import Evidence, Score, Task
+from gyre.env.harness import tree
+from gyre.env.harness.programs import Program, fill, found, shipped, write_files
+from gyre.env.harness.relay import Relay
+from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox, Subprocess
+from gyre.env.wall import WallClock
+from gyre.errors import InvalidInput
+
+POLL_S = 0.25
+IDLE_CPU_SHARE = 0.05
+"""Of one core. What works less, says nothing and asks nothing is idle: event loops that wait use about a hundredth."""
+DETAIL_CHARS = 1500
+VERSION_S = 20.0
+TURNS_WORDS = ("turns_exceeded", "has made its")
+CONTEXT_WORDS = ("context_length_exceeded", "prompt is too long")
+
+
+class HarnessEnvironment(SelfDriven):
+    """Subclass it: `name`, `harness` (or `program`), `prepare` and `evaluate`."""
+
+    harness: str = ""
+    """Which one it is: what its calls' roles are told by (docs/harnesses.md), and its row of programs.toml where `program` is not given."""
+    program: Program | None = None
+    bounds: Bounds = Bounds()
+    check_bounds: Bounds = Bounds(wall_s=60.0, cpu_s=60.0, memory_bytes=2 * 2**30, output_bytes=2**20)
+    """Of one `check`."""
+    stall_s: float = 600.0
+    is_relayed: bool = True
+    """Its calls go through a relay, which tells it a key of its own and hides the gateway's deaths. Without one it is given the gateway's address and
+    the attempt's key; a stall is then not noticed, and neither is that it never asked."""
+    path: str = ""
+    """Folders where programs are looked for, here and by the harness; the environment process's own where empty."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        if self.program is None and self.harness not in (known := shipped()):
+            raise InvalidInput(
+                f"harness {self.harness!r} has no row; known: {', '.join(known)}; others need a `program`"
+            )
+        self._program = self.program or known[self.harness]
+        self._path = self.path or os.environ.get("PATH", os.defpath)
+        self._prompt = ""
+        self.sandbox = self.make_sandbox()
+        self.exit: Exit | None = None
+        """How the harness ended."""
+        self.refusals: list[str] = []
+        """What the gateway refused it for good."""
+
+    # What an author writes
+
+    def prepare(self, workspace: Path) -> str:
+        """Fill the working folder, in which nothing is yet; the prompt."""
+        raise NotImplementedError("prepare(workspace) must fill the folder and return the prompt")
+
+    def evaluate(self, workspace: Path, ended: Exit) -> Score:
+        """Judge what is in the working folder, never what the harness says. May be `async`, and use `check`."""
+        raise NotImplementedError("evaluate(workspace, ended) must return a Score")
+
+    def make_sandbox(self) -> Sandbox:
+        return Subprocess()
+
+    async def check(self, command: Sequence[str], hidden: Path | None = None) -> Exit:
+        """Run `command` (`{python}`: this interpreter) in a copy of the working folder with `hidden`'s files put over it. Raises NotStarted."""
+        sandbox = self.make_sandbox()
+        try:
+            await asyncio.to_thread(tree.copy, self.sandbox.work, sandbox.work)
+            if hidden is not None:
+                await asyncio.to_thread(tree.overlay, hidden, sandbox.work)
+            words = [fill(word, {"python": sys.executable, "work": str(sandbox.work)}) for word in command]
+            return await sandbox.run(words, self._variables(sandbox), self.check_bounds)
+        finally:
+            await asyncio.to_thread(sandbox.close)
+
+    # Environment
+
+    def reset(self) -> list[dict[str, Any]]:
+        found(self._program, self._path)
+        self.workspace = self.sandbox.work
+        self._prompt = self.prepare(self.sandbox.work)
+        if not isinstance(self._prompt, str) or not self._prompt:
+            raise InvalidInput(f"prepare() must return the prompt, not {self._prompt!r}")
+        return [{"role": "user", "content": self._prompt}]
+
+    async def score(self) -> Score:
+        if self.exit is None:
+            return Score(outcome=0.0, valid=False, evidence={"error": "the harness has not ended"})
+        if inspect.iscoroutinefunction(self.evaluate):
+            score = await self.evaluate(self.sandbox.work, self.exit)
+        else:
+            score = await asyncio.to_thread(self.evaluate, self.sandbox.work, self.exit)
+        if not isinstance(score, Score):
+            return score
+        how = {
+            "how": self.exit.how,
+            "code": self.exit.code,
+            "cpu_s": self.exit.cpu_s,
+            "memory_bytes_max": self.exit.memory_bytes_max,
+        }
+        return msgspec.structs.replace(
+            score, evidence={"harness": how | {"refusals": self.refusals[-3:]}, **score.evidence}
+        )
+
+    def evidence(self) -> Evidence:
+        where = found(self._program, self._path)
+        digest = hashlib.sha256(
+            msgspec.json.encode([self._program, os.path.realpath(where)], order="sorted")
+        ).hexdigest()
+        return Evidence(
+            image_digest=f"sha256:{digest}",
+            tool_versions={self.harness or Path(where).name: version_of(where, self._path)},
+        )
+
+    def close(self) -> None:
+        self.sandbox.close()
+
+    async def drive(self, access: Access, limits: Limits, wall: WallClock) -> Over:
+        async with contextlib.AsyncExitStack() as stack:
+            relay = await stack.enter_async_context(Relay(access, self.harness)) if self.is_relayed else None
+            try:
+                running = await self._start(access, limits, relay)
+                try:
+                    why = await self._watch(running, relay, wall)
+                finally:
+                    self.exit = await asyncio.shield(running.stop())
+            except NotStarted as error:
+                return Over("failed", "environment_error", str(error))
+        self.refusals = relay.refusals if relay else []
+        return self._over(why, relay is None or relay.answered > 0)
+
+    async def _start(self, access: Access, limits: Limits, relay: Relay | None) -> Running:
+        api = f"{relay.base}/v1" if relay else access.api_base().rstrip("/")
+        values = {
+            "api": api, "base": api.removesuffix("/v1"), "key": relay.key if relay else access.api_key, "model": access.model,
+            "prompt": self._prompt, "work": str(self.sandbox.work), "home": str(self.sandbox.home),
+            "context": str(limits.context_tokens_max or 100_000), "output": str(access.output_tokens_max or 4_096),
+        }  # fmt: skip
+        await asyncio.to_thread(write_files, self._program, values)
+        command = [fill(word, values) for word in self._program.command]
+        command[0] = found(self._program, self._path)
+        own = {name: fill(text, values) for name, text in self._program.environment.items()}
+        return await self.sandbox.start(command, self._variables(self.sandbox) | own, self.bounds)
+
+    def _variables(self, sandbox: Sandbox) -> dict[str, str]:
+        """All that a command gets to know of the environment process's variables is the path."""
+        return {
+            "PATH": self._path, "HOME": str(sandbox.home), "TMPDIR": str(sandbox.home), "LANG": "C.UTF-8", "TERM": "xterm",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
+
+    async def _watch(self, running: Running, relay: Relay | None, wall: WallClock) -> str:
+        """Until it has ended by itself (empty), or why it is to be ended."""
+        ending = asyncio.ensure_future(running.wait())
+        idle = _Idle(time.monotonic())
+        try:
+            while not ending.done():
+                await asyncio.wait([ending], timeout=max(0.0, min(POLL_S, wall.left_s())))
+                if ending.done():
+                    break
+                if wall.left_s() <= 0:
+                    return wall.reason
+                if relay is not None and idle.for_s(running.usage, relay, time.monotonic()) > self.stall_s:
+                    return "stalled"
+            ending.result()
+            return ""
+        finally:
+            ending.cancel()
+
+    def _over(self, why: str, has_asked: bool) -> Over:
+        ended, refused = self.exit, " ".join(self.refusals)
+        detail = (
+            f"{self._program.command[0]}: exit code {ended.code}; {ended.tail[-DETAIL_CHARS:]}" if ended.code else ""
+        )
+        if why:
+            return Over("timed_out", why)
+        if ended.how != "exited":
+            return Over("timed_out", ended.how, detail)
+        if not has_asked:
+            return Over("failed", "environment_error", detail or "it ended without a single call to the model")
+        if any(words in refused for words in TURNS_WORDS):
+            return Over("timed_out", "turns")
+        if ended.code and any(words in refused for words in CONTEXT_WORDS):
+            return Over("timed_out", "context", detail)
+        return Over("completed", "exited" if ended.code else "stopped", detail)
+
+
+class _Idle:
+    """Since when nothing has moved."""
+
+    def __init__(self, now_s: float) -> None:
+        self._since_s, self._output, self._cpu_s, self._looked_s = now_s, 0.0, 0.0, now_s
+
+    def for_s(self, usage: dict[str, float], relay: Relay, now_s: float) -> float:
+        output, cpu_s = usage.get("output_bytes", 0), usage.get("cpu_s", 0.0)
+        is_working = cpu_s - self._cpu_s > IDLE_CPU_SHARE * (now_s - self._looked_s)
+        if cpu_s != self._cpu_s or now_s - self._looked_s > 10 * POLL_S:
+            self._cpu_s, self._looked_s = cpu_s, now_s
+        if relay.open or output != self._output or is_working:
+            self._since_s, self._output = now_s, output
+        return now_s - max(self._since_s, relay.touched_s)
+
+
+@functools.lru_cache(maxsize=64)
+def version_of(program: str, path: str) -> str:
+    """What `program --version` says in its first line; empty where it says nothing."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=VERSION_S, stdin=subprocess.DEVNULL,
+            env={"PATH": path, "HOME": os.devnull, "LANG": "C.UTF-8"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout.strip().splitlines() or [""])[0][:100] if done.returncode == 0 else ""

@@ -1,0 +1,74 @@
+"""A harness as data: its command line, variables and files, with places for what each execution fills in (programs.toml)."""
+
+import re
+import shutil
+import tomllib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from gyre.errors import InvalidInput
+
+PLACES = ("base", "api", "key", "model", "prompt", "work", "home", "context", "output")
+ROOTS = ("{home}/", "{work}/")
+
+_PLACE = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is started, and how it finds its model."""
+
+    command: list[str]
+    environment: dict[str, str] = {}
+    files: dict[str, str] = {}
+    """Path, below `{home}` or `{work}` → text."""
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise ValueError("command must name a program")
+        for path in self.files:
+            if not path.startswith(ROOTS) or ".." in Path(path).parts:
+                raise ValueError(f"files: {path!r} must be below {{home}} or {{work}}")
+        dummies = dict.fromkeys(PLACES, "")
+        for text in (*self.command, *self.environment.values(), *self.files, *self.files.values()):
+            fill(text, dummies)
+
+
+def shipped() -> dict[str, Program]:
+    """By the name that role rules know a harness by."""
+    text = resources.files("gyre.env.harness").joinpath("programs.toml").read_text()
+    return msgspec.convert(tomllib.loads(text), dict[str, Program])
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """`{name}` replaced, `{{` and `}}` for braces. Raises ValueError for another brace: in `str.format` a value might be reached into."""
+
+    def replaced(match: re.Match) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match[1] not in values:
+            raise ValueError(
+                f"{match[0]!r} is none of {', '.join(f'{{{name}}}' for name in values)}; write {{{{ for a brace"
+            )
+        return values[match[1]]
+
+    return _PLACE.sub(replaced, text)
+
+
+def write_files(program: Program, values: Mapping[str, str]) -> None:
+    """Readable by their owner only: there may be a key in them."""
+    for path, text in program.files.items():
+        target = Path(fill(path, values))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch(mode=0o600)
+        target.write_text(fill(text, values))
+
+
+def found(program: Program, path: str) -> str:
+    """Where the program is. Raises InvalidInput."""
+    name = program.command[0]
+    if (where := shutil.which(name, path=path)) is None:
+        raise InvalidInput(f"there is no program `{name}` on the path {path}")
+    return where

@@ -1,0 +1,185 @@
+"""Where a command of somebody else runs: `Sandbox.start(...)` → `Running` → `Exit`.
+
+| sandbox | what keeps it in |
+|---|---|
+| Subprocess | variables, a home and a working folder of its own; bounds of use; nothing of it left running (warden.py); another user, on request |
+
+It is no prison: what the user may read, the command may read, and the network is open to it. A container (podman, a Kubernetes Job) is another
+`Sandbox`: `start` is all that it has to offer.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gyre.errors import GyreError
+
+WARDEN = Path(__file__).with_name("warden.py")
+LINE_BYTES_MAX = 1024 * 1024
+WARDEN_GRACE_S = 10.0
+"""On top of a command's own grace, for a busy machine; then the warden itself is killed, and the command dies with it."""
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a command and all that it starts may use together. What exceeds one is ended, and its name is why."""
+
+    wall_s: float = 1e9
+    """Beside the execution's own wall clock, which stands still while it is suspended."""
+    cpu_s: float = 3600.0
+    memory_bytes: int = 8 * 2**30
+    """Sum of what is resident; pages that processes share count for each of them."""
+    processes: int = 512
+    output_bytes: int = 64 * 2**20
+    """Of standard output and error together; the last 64 KiB are kept."""
+    disk_bytes: int = 4 * 2**30
+    """In its home and working folder together, measured while it runs; also of one file."""
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended."""
+
+    how: str
+    """exited; stopped (by us); wall, cpu, memory, processes, output, disk: the bound it exceeded."""
+    code: int = 0
+    """Exit code; negative: the signal that ended it."""
+    tail: str = ""
+    """The end of what it said, at most 64 KiB."""
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    memory_bytes_max: int = 0
+    disk_bytes: int = 0
+    left: int = 0
+    """Processes that could not be killed; 0 but for a broken kernel."""
+
+
+class NotStarted(GyreError):
+    """The command does not exist or may not be carried out."""
+
+    code = "not_started"
+
+
+class Running(ABC):
+    """A command under way."""
+
+    usage: dict[str, float]
+    """The newest measurement: cpu_s, memory_bytes, output_bytes, disk_bytes, processes; empty before the first."""
+
+    @abstractmethod
+    async def wait(self) -> Exit:
+        """When it and all that it started have ended. May be cancelled and called again. Raises NotStarted."""
+
+    @abstractmethod
+    async def stop(self) -> Exit:
+        """Ask it to end, after `grace_s` kill it and all that it started. Raises NotStarted."""
+
+
+class Sandbox(ABC):
+    """One execution's: its folders live as long as it does."""
+
+    home: Path
+    work: Path
+
+    @abstractmethod
+    async def start(
+        self, command: Sequence[str], environment: Mapping[str, str], bounds: Bounds, grace_s: float = 5.0
+    ) -> Running:
+        """Start `command` in the folder `work` with `environment` and no other variables."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Remove its folders."""
+
+    async def run(self, command: Sequence[str], environment: Mapping[str, str], bounds: Bounds) -> Exit:
+        """To its end; what is cancelled is ended. Raises NotStarted."""
+        running = await self.start(command, environment, bounds)
+        try:
+            return await running.wait()
+        finally:
+            await asyncio.shield(running.stop())
+
+
+class Subprocess(Sandbox):
+    """Folders `home` and `work` in a temporary one, the command below a warden."""
+
+    def __init__(self, user: int | None = None, folder: Path | None = None) -> None:
+        """`user`: id under which the command runs; needs root's rights. `folder`: where temporary folders go."""
+        self._user = user
+        self._folder = tempfile.TemporaryDirectory(prefix="gyre-harness-", dir=folder, ignore_cleanup_errors=True)
+        root = Path(self._folder.name)
+        self.home, self.work = root / "home", root / "work"
+        for path in (self.home, self.work):
+            path.mkdir(mode=0o755)
+        if user is not None:
+            root.chmod(0o711)
+
+    async def start(
+        self, command: Sequence[str], environment: Mapping[str, str], bounds: Bounds, grace_s: float = 5.0
+    ) -> Running:
+        if self._user is not None:
+            await asyncio.to_thread(self._give_away)
+        spec = {
+            "command": list(command), "directory": str(self.work), "environment": dict(environment), "grace_s": grace_s,
+            "bounds": msgspec.to_builtins(bounds), "folders": [str(self.home), str(self.work)], "user": self._user,
+        }  # fmt: skip
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", str(WARDEN), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={"PATH": os.defpath}, start_new_session=True, limit=LINE_BYTES_MAX,
+        )  # fmt: skip
+        process.stdin.write(json.dumps(spec).encode() + b"\n")
+        return _Warded(process, grace_s)
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def _give_away(self) -> None:
+        """The tree belongs to the command's user."""
+        for root in (self.home, self.work):
+            for folder, folders, files in os.walk(root):
+                for name in (".", *folders, *files):
+                    os.chown(os.path.join(folder, name), self._user, self._user, follow_symlinks=False)
+
+
+class _Warded(Running):
+    def __init__(self, process: asyncio.subprocess.Process, grace_s: float) -> None:
+        self._process, self._grace_s = process, grace_s
+        self.usage = {}
+        self._reading = asyncio.ensure_future(self._read())
+        self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def wait(self) -> Exit:
+        return _exit_of(await asyncio.shield(self._reading))
+
+    async def stop(self) -> Exit:
+        with contextlib.suppress(OSError, RuntimeError):
+            self._process.stdin.write(b"stop\n")
+        try:
+            return _exit_of(await asyncio.wait_for(asyncio.shield(self._reading), self._grace_s + WARDEN_GRACE_S))
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            return _exit_of(await self._reading)
+
+    async def _read(self) -> dict[str, Any]:
+        last: dict[str, Any] = {}
+        while line := await self._process.stdout.readline():
+            last = json.loads(line)
+            if "how" not in last:
+                self.usage = last
+        await self._process.wait()
+        self._process.stdin.close()
+        return last if "how" in last else {"how": "stopped", "code": -9, "tail": ""}
+
+
+def _exit_of(said: dict[str, Any]) -> Exit:
+    if said["how"] == "not_started":
+        raise NotStarted(said["detail"])
+    return msgspec.convert(said, Exit)

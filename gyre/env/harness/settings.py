@@ -1,0 +1,95 @@
+"""A harness's environment by a file, without a line of code.
+
+name = "mend"
+harness = "claude-code"                  # or a table [program] with command, environment, files
+prompt = "The tests fail. Mend the package {package}."   # places are fields of the task's payload
+files = "package"                        # what the working folder begins with; paths are relative to this file
+hidden = "tests"                         # put over a copy of what it left
+check = ["{python}", "-m", "unittest"]   # run there; exit code 0 is success
+
+[bounds]
+cpu_s = 600
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gyre.env.environment import Score
+from gyre.env.harness import tree
+from gyre.env.harness.environment import HarnessEnvironment
+from gyre.env.harness.programs import Program, fill
+from gyre.env.harness.sandbox import Bounds, Exit, Sandbox, Subprocess
+from gyre.errors import ConfigError
+
+CHECK_CHARS = 2000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    prompt: str
+    check: list[str]
+    harness: str = ""
+    program: Program | None = None
+    files: str = ""
+    hidden: str = ""
+    bounds: Bounds = Bounds()
+    check_bounds: Bounds = HarnessEnvironment.check_bounds
+    stall_s: float = HarnessEnvironment.stall_s
+    is_relayed: bool = True
+    user: int | None = None
+    """Id of the user that the harness runs as; needs root's rights."""
+    path: str = ""
+
+
+def load(file: Path) -> type[HarnessEnvironment]:
+    """The environment that `file` describes. Raises ConfigError."""
+    try:
+        settings = msgspec.convert(tomllib.loads(file.read_text()), Settings)
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{file}: {error}") from error
+    folders = {name: _folder(file, name, getattr(settings, name)) for name in ("files", "hidden")}
+    return _made(settings, **folders)
+
+
+def _folder(file: Path, name: str, text: str) -> Path | None:
+    if not text:
+        return None
+    if not (folder := (file.parent / text).resolve()).is_dir():
+        raise ConfigError(f"{file}: {name} is {text!r}; {folder} is no folder")
+    return folder
+
+
+def _made(settings: Settings, files: Path | None, hidden: Path | None) -> type[HarnessEnvironment]:
+    class Described(HarnessEnvironment):
+        name = settings.name
+        harness, program, path = settings.harness, settings.program, settings.path
+        bounds, check_bounds, stall_s, is_relayed = (
+            settings.bounds,
+            settings.check_bounds,
+            settings.stall_s,
+            settings.is_relayed,
+        )
+
+        def prepare(self, workspace: Path) -> str:
+            if files is not None:
+                tree.copy(files, workspace)
+            payload: dict[str, Any] = {"task_id": self.task.task_id, "seed": self.task.seed, **self.task.payload}
+            return fill(settings.prompt, {name: str(value) for name, value in payload.items()})
+
+        async def evaluate(self, workspace: Path, ended: Exit) -> Score:
+            done = await self.check(settings.check, hidden)
+            is_success = done.how == "exited" and done.code == 0
+            return Score(
+                outcome=float(is_success),
+                evidence={"check": done.how, "code": done.code, "said": done.tail[-CHECK_CHARS:]},
+            )
+
+        def make_sandbox(self) -> Sandbox:
+            return Subprocess(settings.user)
+
+    return Described
