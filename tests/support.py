@@ -1,20 +1,81 @@
-"""What integration tests share: a run folder with keys and configuration, and a real nats-server on a free port."""
+"""What integration tests share: a run folder with keys and configuration, a real nats-server, and one way to wait.
+
+A test waits for what it asserts (`found = await run.until(lambda: run.of(BatchClosed))`), and says that something has not happened only where what it
+waited for implies it. WAIT_S is no measure of speed: it ends a test that would wait for ever.
+"""
 
 import asyncio
+import contextlib
+import inspect
 import os
+import socket
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from gyre.bus import Bus, NatsServer, declare_streams
 from gyre.bus.access import authorization, make_keys, seed_path
 from gyre.bus.server import free_port, wait_for_port
+from gyre.bus.subjects import natural_key
 from gyre.config import Config, store
 from gyre.config.load import parse
+from gyre.records import Fact
 from gyre.rpc.auth import make_rpc_keys, read_key
 from gyre.run_folder import RunFolder
+from tests import lived
 
 ROOT = Path(__file__).resolve().parent.parent
+WAIT_S = 90.0
+"""For what takes a moment on two quiet cores and ten times as long on busy ones."""
+POLL_S = 0.02
+STOPPED = (None, 0, -9, -15)
+"""How a process of a test may stand: it runs, ended in order, or was killed or told to stop by the test."""
+
+
+async def until(what: Callable[[], Any], wait_s: float = WAIT_S, told: Callable[[], str] = str) -> Any:
+    """The first true value of `what`, a function that may be async; fails with `told()` when `wait_s` pass without one."""
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        found = what()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"not within {wait_s:g} s: {_source(what)}; now {found!r:.500}\n{told()}")
+        await asyncio.sleep(POLL_S)
+
+
+def _source(what: Callable[[], Any]) -> str:
+    with contextlib.suppress(OSError, TypeError):
+        return " ".join(inspect.getsource(what).split())[:500]
+    return repr(what)
+
+
+def until_gone(running: Callable[[], Any], wait_s: float = WAIT_S) -> None:
+    """Returns once `running` is empty: what was killed is listed until the kernel has got round to it. Not for a running event loop."""
+    deadline_s = time.monotonic() + wait_s
+    while left := running():
+        assert time.monotonic() < deadline_s, f"still running: {left}"
+        time.sleep(POLL_S)
+
+
+@contextlib.contextmanager
+def taken_port(before: int) -> Iterator[int]:
+    """A port that something listens on, while the `before` ports in front of it are free."""
+    while True:
+        port = free_port()
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for offset in range(1, before + 1):
+                with socket.socket() as listener:
+                    listener.bind(("127.0.0.1", port - offset))
+            taken = held.enter_context(socket.socket())
+            taken.bind(("127.0.0.1", port))
+            taken.listen()
+            yield port
+            return
 
 
 class TestRun:
@@ -43,8 +104,11 @@ class TestRun:
         self.nats = NatsServer(
             self.port("bus"), self.folder.nats, self.folder.logs / "nats.log", authorization(self.folder.keys)
         )
+        self.facts: list[Fact] = []
+        """What `listen` has heard, in stream order."""
         self._buses: list[Bus] = []
-        self._children: list[asyncio.subprocess.Process] = []
+        self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._listening: list[asyncio.Task] = []
 
     def port(self, endpoint: str) -> int:
         return int(self.folder.endpoint(endpoint).rsplit(":", 1)[1])
@@ -58,19 +122,28 @@ class TestRun:
         return read_key(self.folder.keys, "environment")
 
     async def __aenter__(self) -> "TestRun":
+        lived.add(self)
         await self.nats.start()
-        operator = await self.bus("operator")
-        await declare_streams(operator.js)
+        try:
+            self.operator = await self.bus("operator")
+            await declare_streams(self.operator.js)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for child in self._children:
+        for task in self._listening:
+            task.cancel()
+        await asyncio.gather(*self._listening, return_exceptions=True)
+        for child in self._children.values():
             if child.returncode is None:
                 child.kill()
                 await child.wait()
         for bus in self._buses:
             await bus.close()
         await self.nats.stop()
+        lived.remove(self)
 
     async def bus(self, identity: str) -> Bus:
         """A connection under one of gyre.bus.access.SPEAKS' identities."""
@@ -79,16 +152,58 @@ class TestRun:
         return bus
 
     async def start(
-        self, module: str, *arguments: str, endpoint: str = "", wait_s: float = 60.0
+        self, module: str, *arguments: str, endpoint: str = "", wait_s: float = 120.0
     ) -> asyncio.subprocess.Process:
         """`python -m module --run … arguments` as a real process; waits until `endpoint` listens."""
-        log = (self.folder.logs / f"{module}{''.join(arguments)}.log").open("ab")
+        name = f"{module}{''.join(arguments)}"
+        log = (self.folder.logs / f"{name}.log").open("ab")
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, "--run", str(self.folder.root), *arguments,
             cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
         log.close()
-        self._children.append(child)
+        self._children[f"{name} {child.pid}"] = child
         if endpoint:
             await wait_for_port(self.port(endpoint), wait_s, lambda: child.returncode is None)
         return child
+
+    def listen(self, kinds: Sequence[type]) -> None:
+        """From now on every fact of these kinds comes to `facts`, from the run's first, in stream order."""
+
+        async def follow() -> None:
+            async for fact, _ in self.operator.follow(kinds):
+                self.facts.append(fact)
+
+        self._listening.append(asyncio.create_task(follow()))
+
+    def of(self, kind: type, **fields: Any) -> list[Any]:
+        """Facts of one kind so far whose fields have these values."""
+        return [
+            fact for fact in self.facts
+            if isinstance(fact, kind) and all(getattr(fact, name) == value for name, value in fields.items())
+        ]  # fmt: skip
+
+    async def until(self, what: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
+        """As `until`; fails at once when a process of the run ended by itself with an error, or nobody listens any more."""
+
+        def looked() -> Any:
+            for task in self._listening:
+                if task.done():
+                    task.result()
+            for name, child in self._children.items():
+                assert child.returncode in STOPPED, f"{name} ended with {child.returncode}"
+            return what()
+
+        looked.__wrapped__ = what
+        return await until(looked, wait_s, self.heard)
+
+    def heard(self) -> str:
+        """Names of the newest facts."""
+        return f"{len(self.facts)} facts, the newest: {[natural_key(fact) for fact in self.facts[-30:]]}"
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """(title, text) about the run, for whoever looks why a test failed."""
+        yield f"facts of {self.folder.root}", self.heard()
+        ended = {name: child.returncode for name, child in self._children.items() if child.returncode is not None}
+        yield f"ended processes of {self.folder.root}", str(ended)
+        yield from lived.logs(self.folder.logs)

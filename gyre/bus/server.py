@@ -1,6 +1,8 @@
 """A real nats-server as a child process: loopback, JetStream on disk, users with the least rights (gyre.bus.access)."""
 
 import asyncio
+import errno
+import secrets
 import shutil
 import signal
 import socket
@@ -9,7 +11,10 @@ from pathlib import Path
 
 from gyre.errors import Unavailable
 
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 60.0
+"""A server that cannot start ends at once, which is seen; one that a busy machine keeps waiting is waited for."""
+FREE_PORTS = range(10_240, 32_768)
+"""Below the ports that systems give to outgoing connections (Linux: from 32768), any of which could have one by the time that its service starts."""
 MAX_PAYLOAD_BYTES = 1024 * 1024
 """The server's own default. Larger payloads go to the blob store."""
 
@@ -79,8 +84,22 @@ async def wait_for_port(port: int, timeout_s: float, is_alive=lambda: True) -> N
     raise Unavailable(f"nothing listens on 127.0.0.1:{port} after {timeout_s:g} s")
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+_given: set[int] = set()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago, and that this process has not been given before. Raises Unavailable where there is none."""
+    for _ in range(1000):
+        port = FREE_PORTS[secrets.randbelow(len(FREE_PORTS))]
+        if port in _given:
+            continue
+        with socket.socket() as listener:
+            try:
+                listener.bind((host, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise Unavailable(f"nothing can listen on {host}: {error.strerror}") from error
+        _given.add(port)
+        return port
+    raise Unavailable(f"no free port among {FREE_PORTS.start} to {FREE_PORTS.stop - 1} of {host}")

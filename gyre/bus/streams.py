@@ -23,6 +23,8 @@ _FACT_NOUNS = (
 DUPLICATE_WINDOW_S = 120.0
 """A help against repeats, not the guarantee: that is each consumer's natural key."""
 
+DECLARE_TRIES = 10
+
 STREAMS: dict[str, StreamConfig] = {
     FACTS: StreamConfig(
         name=FACTS,
@@ -54,12 +56,24 @@ STREAMS: dict[str, StreamConfig] = {
 
 
 async def declare_streams(js: JetStreamContext) -> None:
-    """Create the streams, or update them to this declaration."""
+    """Create the streams, or update them to this declaration. A server whose disk is slow is asked again: to ask twice changes nothing."""
     for config in STREAMS.values():
-        try:
-            await js.update_stream(config)
-        except Exception:  # nats-py raises different classes for "no such stream" by server version
-            await js.add_stream(config)
+        for tries_left in reversed(range(DECLARE_TRIES)):
+            try:
+                await _declare(js, config)
+                break
+            except TimeoutError:
+                if not tries_left:
+                    raise
+
+
+async def _declare(js: JetStreamContext, config: StreamConfig) -> None:
+    try:
+        await js.update_stream(config)
+    except TimeoutError:
+        raise
+    except Exception:  # nats-py raises different classes for "no such stream" by server version
+        await js.add_stream(config)
 
 
 async def missing_streams(js: JetStreamContext) -> list[str]:

@@ -2,6 +2,7 @@
 
 import socket
 
+from gyre.bus.server import free_port
 from gyre.errors import Unavailable
 
 LOOPBACK = "127.0.0.1"
@@ -14,7 +15,7 @@ def assign(names: list[str], host: str, base_port: int) -> dict[str, str]:
     try:
         for index, name in enumerate(names):
             address = LOOPBACK if name == "bus" else host
-            port = base_port + index if base_port else 0
+            port = base_port + index if base_port else free_port(address)
             # Held until all are chosen, so that no port is given out twice.
             listener = socket.socket()
             listeners.append(listener)

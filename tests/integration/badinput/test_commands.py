@@ -8,7 +8,6 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -20,6 +19,7 @@ import pytest
 from gyre.cli.training import tasks
 from gyre.config.load import parse
 from gyre.errors import ConfigError, InvalidInput
+from tests.support import WAIT_S, taken_port, until, until_gone
 
 SOURCE = """
 from gyre.env import Task
@@ -105,12 +105,12 @@ def configure(here: Path, text: str = "", model: Path | str = "m", source: str =
     return file
 
 
-def gyre(here: Path, *words: str, timeout_s: float = 90.0, **options) -> subprocess.CompletedProcess:
+def gyre(here: Path, *words: str, timeout_s: float = 300.0, **options) -> subprocess.CompletedProcess:
     done = subprocess.run(
         [sys.executable, "-m", "gyre.cli.main", *words], cwd=here, capture_output=True, text=True, timeout=timeout_s, **options
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
-    assert running(here) == [], "nothing is left running"
+    until_gone(lambda: running(here))
     return done
 
 
@@ -195,10 +195,7 @@ def test_a_model_without_tokenizer_and_recipes_that_fail(here, model_dir):
 
 
 def test_a_port_in_use_is_named_with_its_purpose(here, model_dir):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with taken_port(before=1) as port:
         file = configure(here, f"[network]\nbase_port = {port - 1}\n", model_dir)
         done = gyre(here, "up", file.name, "--run-dir", "run")
     assert done.returncode == 2
@@ -243,10 +240,7 @@ async def test_a_command_told_to_stop_while_its_recipe_runs_leaves_nothing(here)
         sys.executable, "-m", "gyre.cli.main", "up", file.name, "--run-dir", "run", cwd=here,
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
-    for _ in range(600):
-        if sum("sleep" in words for words in running(here)) == 2:
-            break
-        await asyncio.sleep(0.05)
+    await until(lambda: sum("sleep" in words for words in running(here)) == 2)
     os.kill(process.pid, signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 30) == 143
-    assert running(here) == []
+    assert await asyncio.wait_for(process.wait(), WAIT_S) == 143
+    await until(lambda: not running(here))

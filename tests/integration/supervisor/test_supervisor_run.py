@@ -1,9 +1,8 @@
 """A whole run's processes, really started: up, killed one at a time, stopped, nothing left."""
 
-import asyncio
+import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +15,8 @@ from gyre.config.load import parse
 from gyre.errors import ConfigError
 from gyre.run_folder import RunFolder
 from gyre.supervisor import ProcessFailed, Supervisor
+from tests.support import taken_port, until, until_gone
 
-ROOT = Path(__file__).resolve().parents[3]
 SOURCE = "from gyre.env import Task\n\n\ndef tasks(split, count, seed):\n    yield Task(task_id=split, task_type='t', seed=seed)\n"
 
 
@@ -36,10 +35,14 @@ def config_for(model: Path, **network):
 
 
 def alive(pids) -> list[int]:
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+    return found
 
 
-@pytest.mark.timeout(240)
 async def test_what_is_killed_comes_back_and_a_stopped_run_leaves_nothing(tmp_path, model):
     """E: bus and scheduler are killed with -9, come back under other process ids, and the stop ends every one."""
     supervisor = Supervisor(RunFolder(tmp_path / "run"), config_for(model))
@@ -49,22 +52,21 @@ async def test_what_is_killed_comes_back_and_a_stopped_run_leaves_nothing(tmp_pa
         assert set(first) == {"bus", "ledger", "scheduler", "trajproc", "rollout", "cell-0", "trainer-0"}
         for name in ("bus", "scheduler"):
             os.kill(first[name], signal.SIGKILL)
-        for _ in range(300):
+
+        def back() -> dict[str, int] | None:
             now = supervisor.children()
-            if all(now[name] != first[name] and alive([now[name]]) for name in ("bus", "scheduler")):
-                break
-            await asyncio.sleep(0.1)
-        now = supervisor.children()
-        assert now["bus"] != first["bus"] and now["scheduler"] != first["scheduler"]
+            is_back = all(now.get(name, first[name]) != first[name] for name in ("bus", "scheduler"))
+            return now if is_back and alive([now["bus"], now["scheduler"]]) else None
+
+        now = await until(back)
         assert now["trainer-0"] == first["trainer-0"]
     finally:
         await supervisor.stop()
-    assert alive({*first.values(), *now.values()}) == []
+    await until(lambda: not alive({*first.values(), *now.values()}))
     with pytest.raises(ConfigError, match="another configuration"):
         await Supervisor(RunFolder(tmp_path / "run"), config_for(model, base_port=20000)).start()
 
 
-@pytest.mark.timeout(120)
 async def test_a_service_that_refuses_its_configuration_fails_the_start_with_its_words(tmp_path, model):
     """Bad input found by a service itself: weights that are none. The start raises with the service's last line; all others are stopped."""
     broken = tmp_path / "broken"
@@ -81,18 +83,16 @@ async def test_a_service_that_refuses_its_configuration_fails_the_start_with_its
 def test_a_port_in_use_stops_gyre_train_before_anything_runs(tmp_path, model):
     """Bad input: exit code 2, the port and its purpose named, no process left in the run's folder."""
     (tmp_path / "source.py").write_text(SOURCE)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with taken_port(before=2) as port:
         (tmp_path / "c.toml").write_text(
             f'[model]\npath = "{model}"\n[tasks]\nsource = "source:tasks"\n[network]\nbase_port = {port - 2}\n'
         )
         done = subprocess.run(
             [sys.executable, "-m", "gyre.cli.main", "train", "c.toml", "--run-dir", str(tmp_path / "run")],
-            capture_output=True, text=True, cwd=tmp_path, timeout=90,
+            capture_output=True, text=True, cwd=tmp_path, timeout=300,
         )  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"127.0.0.1:{port}" in done.stderr and "rollout" in done.stderr
-    left = [p.pid for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
-    assert left == []
+    until_gone(
+        lambda: [p.pid for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    )

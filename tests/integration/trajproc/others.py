@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from gyre import records as r
 from gyre.bus import work
 from gyre.bus.access import SPEAKS
-from gyre.bus.subjects import natural_key
 from tests.support import TestRun
 
 OURS = (
@@ -20,28 +19,23 @@ SPEAKER = {kind: service for service, kinds in reversed(SPEAKS.items()) for kind
 
 
 class Others:
-    """Scheduler, gateway and trainer, each under its own identity; sees what the processor says."""
+    """Scheduler, gateway and trainer, each under its own identity; sees what the processor says, and takes its micro-steps."""
 
     def __init__(self, run: TestRun) -> None:
         self._run = run
-        self._buses: dict[str, object] = {}
-        self.facts: list = []
+        self._buses: dict[str, Any] = {}
         self.micros: list[r.MicroStep] = []
+        self.of = run.of
 
-    async def watch(self) -> list[asyncio.Task]:
-        operator, self._trainer = await self._run.bus("operator"), await self._run.bus("trainer")
+    @property
+    def facts(self) -> list:
+        return self._run.facts
 
-        async def follow() -> None:
-            async for fact, _ in operator.follow((*OURS, r.ExecutionCommanded)):
-                self.facts.append(fact)
-
-        async def claim() -> None:
-            queue = work.micros(self._trainer, ack_wait_s=60)
-            while True:
-                if (delivery := await queue.next(wait_s=1.0)) is not None:
-                    self.micros.append(delivery.record)
-
-        return [asyncio.create_task(follow()), asyncio.create_task(claim())]
+    async def claim(self, trainer) -> None:
+        queue = work.micros(trainer, ack_wait_s=600)
+        while True:
+            if (delivery := await queue.next(wait_s=1.0)) is not None:
+                self.micros.append(delivery.record)
 
     async def say(self, *facts) -> None:
         for fact in facts:
@@ -50,31 +44,25 @@ class Others:
                 self._buses[identity] = await self._run.bus(identity)
             await self._buses[identity].publish(fact)
 
-    async def until(self, condition, wait_s: float = 20.0) -> None:
-        deadline = time.monotonic() + wait_s
-        while not condition():
-            assert time.monotonic() < deadline, f"waited too long; said so far: {[natural_key(f) for f in self.facts]}"
-            await asyncio.sleep(0.02)
+    async def until(self, what: Callable[[], Any]) -> Any:
+        return await self._run.until(what)
 
-    def of(self, kind: type) -> list:
-        return [fact for fact in self.facts if isinstance(fact, kind)]
+    async def all_micros(self, micro_ids: Sequence[str]) -> None:
+        """Wait for these on the queue, which is another stream than the facts that name them."""
+        await self.until(lambda: {micro.micro_id for micro in self.micros} >= set(micro_ids))
 
     def closed(self) -> list[r.BatchClosed]:
-        return [fact for fact in self.facts if isinstance(fact, r.BatchClosed)]
-
-    def of_group(self, group: str) -> list[str]:
-        return [type(fact).__name__ for fact in self.facts if getattr(fact, "group_id", "") == group]
+        return self.of(r.BatchClosed)
 
 
 @contextlib.asynccontextmanager
-async def watching(run: TestRun) -> AsyncIterator[Others]:
-    """The others, who see what is said until the block ends."""
+async def watching(run: TestRun, kinds: Sequence[type] = (*OURS, r.ExecutionCommanded)) -> AsyncIterator[Others]:
+    """The others, who see what is said until the run ends, and take micro-steps until the block does."""
     others = Others(run)
-    tasks = await others.watch()
+    run.listen(kinds)
+    claiming = asyncio.create_task(others.claim(await run.bus("trainer")))
     try:
         yield others
     finally:
-        for task in tasks:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        claiming.cancel()
+        await asyncio.gather(claiming, return_exceptions=True)

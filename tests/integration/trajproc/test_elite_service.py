@@ -36,7 +36,7 @@ async def test_a_success_is_trained_again_beside_the_next_batch_over_a_kill(tmp_
         await others.say(opened(1), *story(B))
         await others.until(lambda: len(others.closed()) == 2)
         closed = others.closed()[1]
-        await others.until(lambda: any(micro.is_elite for micro in others.micros))
+        await others.all_micros([name for fact in others.closed() for name in fact.micro_ids])
         assert closed.elites == [f"{A}-e0-a1"] and closed.divisor == 5 and closed.groups == [B] and closed.turns == 4
         (micro,) = [micro for micro in others.micros if micro.is_elite]
         assert micro.micro_id == closed.micro_ids[-1]

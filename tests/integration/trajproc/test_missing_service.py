@@ -1,5 +1,7 @@
 """What has not arrived when a batch's wait is over, through processor, scheduler and ledger as processes (C5)."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -17,7 +19,7 @@ LATE = ids.execution_id(B, 1)
 
 
 def settings(missing: str) -> dict:
-    trajproc = {"turns_per_step": 4, "milestone_share": 0.0, "wait_s": 5, "missing": missing, "missing_grace_s": 600}
+    trajproc = {"turns_per_step": 4, "milestone_share": 0.0, "wait_s": 1, "missing": missing, "missing_grace_s": 600}
     return {"trajproc": trajproc, "scheduler": {"cells": 2, "cell_capacity": 8}}
 
 
@@ -36,14 +38,15 @@ async def test_the_late_member_is_commanded_once_over_kills_and_the_batch_gets_w
     tmp_path, missing, word, dropped
 ):
     """C5: A's two turns are in the batch, B's second member runs. The processor says that it is overdue and is killed (kill -9); a scheduler that
-    starts only then commands it once, and once only after it was killed, too; its ending completes the batch of the processor's next start."""
+    starts only then commands it once, and once only after it was killed, too; its ending completes the batch of the processor's next start.
+    What is known of B stands on the stream before A's end, which begins the wait."""
     async with TestRun(tmp_path, settings(missing)) as run, watching(run) as others:
         await run.start("services.ledger", endpoint="ledger")
         processor = await run.start("services.trajproc", endpoint="trajproc")
         for name in (A, B):
             await others.say(submitted(name), dispatched(name, 2))
-        await others.say(started(), opened(0), *execution(A, 0, 1.0), *execution(A, 1, 0.0), *execution(B, 0, 1.0))
-        await others.say(leased(B, 1), facts.running(LATE))
+        await others.say(started(), opened(0), *execution(B, 0, 1.0), leased(B, 1), facts.running(LATE))
+        await others.say(*execution(A, 0, 1.0), *execution(A, 1, 0.0))
         await others.until(lambda: others.of(r.BatchOverdue))
         (fact,) = others.of(r.BatchOverdue)
         assert (fact.policy, fact.execution_ids, fact.turns, fact.turns_target) == (missing, [LATE], 2, 4)
@@ -69,6 +72,11 @@ async def test_the_late_member_is_commanded_once_over_kills_and_the_batch_gets_w
         assert found == dropped
         keys = [natural_key(fact) for fact in others.facts]
         assert len(keys) == len(set(keys)), "nothing is said twice"
-        shown = asked(run)["missing"]
+
+        async def all_shown() -> dict | None:
+            shown = (await asyncio.to_thread(asked, run))["missing"]
+            return shown if shown["truncated"] + shown["dropped"] else None
+
+        shown = await run.until(all_shown)
     assert [(row["policy"], row["batches"], row["executions"]) for row in shown["by_policy"]] == [(missing, 1, 1)]
     assert (shown["truncated"], shown["dropped"]) == ((1, 0) if missing == "truncate" else (0, 1))

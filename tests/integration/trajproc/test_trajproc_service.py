@@ -22,13 +22,13 @@ async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(t
         process = await run.start("services.trajproc", endpoint="trajproc")
         await others.say(started(), *map(submitted, groups), *(dispatched(group, 2) for group in groups), opened(0))
         await others.say(*execution(groups[0], 0, 1.0, turns=2), *execution(groups[0], 1, 0.0, turns=2))
-        await others.until(lambda: "BatchExtended" in others.of_group(groups[0]))
+        await others.until(lambda: others.of(r.BatchExtended, group_id=groups[0]))
         await others.say(*execution(groups[1], 0, 1.0, turns=2))
 
         process.kill()
         await process.wait()
         await others.say(*execution(groups[1], 1, 0.0, turns=2))
-        assert not others.closed()
+        assert not others.closed(), "nobody could know of its last execution"
         process = await run.start("services.trajproc", endpoint="trajproc")
         await others.until(others.closed)
         first = others.closed()[0]
@@ -46,13 +46,20 @@ async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(t
         assert (second.cause, second.turns, second.groups, second.staleness_max) == ("exhausted", 6, groups[2:], 1)
 
         channel = open_channel(run.folder.endpoint("trajproc"), run.service_key)
-        state = await trajproc_pb2_grpc.TrajprocServiceStub(channel).GetState(pb.GetStateRequest())
+        stub = trajproc_pb2_grpc.TrajprocServiceStub(channel)
+
+        async def closed_state() -> pb.GetStateResponse | None:
+            """What it says is on the bus a moment before it counts it itself."""
+            state = await stub.GetState(pb.GetStateRequest(), wait_for_ready=True, timeout=60)
+            return None if state.batch_open else state
+
+        state = await run.until(closed_state)
         await channel.close()
         assert dict(state.dropped) == {"environment_failed": 1, "no_gradient": 1}
-        assert (state.ready_groups, state.unfinished_groups, state.batch_open, state.step) == (0, 0, False, 1)
+        assert (state.ready_groups, state.unfinished_groups, state.step) == (0, 0, 1)
 
         listed = [*first.micro_ids, *second.micro_ids]
-        await others.until(lambda: len({micro.micro_id for micro in others.micros}) == len(listed))
+        await others.all_micros(listed)
         process.terminate()
         assert await process.wait() == 0
 
@@ -81,5 +88,6 @@ async def test_a_row_larger_than_the_bus_takes_goes_through_the_blob_store(tmp_p
             micro_id="s000000-g000000-m0", step=0, group_id="g000000", rows=rows, tokens=150_000, at_s=0.0
         )
         await publish(await run.bus("trajproc"), blobs, micro)
-        delivery = await work.micros(await run.bus("trainer"), ack_wait_s=60).next(wait_s=5.0)
+        queue = work.micros(await run.bus("trainer"), ack_wait_s=600)
+        delivery = await run.until(lambda: queue.next(wait_s=1.0))
         assert delivery.record.rows == [] and r.decode_rows(blobs.get(delivery.record.blob)) == rows

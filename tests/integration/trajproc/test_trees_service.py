@@ -18,7 +18,7 @@ FIRST, SECOND = ids.group_id(0), ids.group_id(1)
 
 def shown(folder: RunFolder, sample: str) -> dict:
     command = [sys.executable, "-m", "gyre.cli.main", "tree", sample, "--run", str(folder.root), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -39,6 +39,7 @@ async def test_trees_outlive_their_executions_and_the_processor(tmp_path):
         await process.wait()
         await run.start("services.trajproc", endpoint="trajproc")
         await others.say(dispatched(SECOND, 2), *execution(SECOND, 0, 1.0), *execution(SECOND, 1, 0.0))
+        await others.until(lambda: len(others.of(r.SampleReady)) == 4)
         await others.until(lambda: len(TreeReader(run.folder.trees).samples()) == 4)
         ready = {fact.sample_id: fact for fact in others.of(r.SampleReady)}
     for sample, fact in ready.items():

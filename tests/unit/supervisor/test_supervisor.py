@@ -1,9 +1,7 @@
 """Ports, restarts, children: nothing is left running, whatever ends."""
 
-import asyncio
 import os
 import signal
-import socket
 import sys
 import textwrap
 from pathlib import Path
@@ -18,6 +16,7 @@ from gyre.supervisor import ports
 from gyre.supervisor.child import Child, ProcessFailed
 from gyre.supervisor.plan import Process, endpoint_names, stages, thread_variables
 from gyre.supervisor.restarts import RestartPolicy
+from tests.support import taken_port, until
 
 
 def python(code: str, name: str = "child", grace_s: float = 5.0) -> Process:
@@ -26,20 +25,19 @@ def python(code: str, name: str = "child", grace_s: float = 5.0) -> Process:
 
 async def _printed(log: Path) -> int:
     """The number a child printed first."""
-    for _ in range(200):
-        if text := log.read_text().strip():  # noqa: ASYNC240
-            return int(text)
-        await asyncio.sleep(0.05)
-    raise AssertionError("the child said nothing")
+    return int(await until(lambda: log.read_text().partition("\n")[0]))
 
 
 async def _is_gone(pid: int) -> bool:
     """Gone, or dead and not yet reaped by its new parent."""
-    for _ in range(250):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+
+    def gone() -> bool:
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
             return True
-        await asyncio.sleep(0.02)
-    return False
+
+    return await until(gone)
 
 
 def test_free_ports_are_all_different():
@@ -49,12 +47,8 @@ def test_free_ports_are_all_different():
 
 def test_a_port_in_use_is_named_with_what_it_was_for():
     """Bad input: the scheduler would get the second port."""
-    with socket.socket() as first:
-        first.bind(("127.0.0.1", 0))
-        first.listen()
-        port = first.getsockname()[1]
-        with pytest.raises(Unavailable, match=rf"127.0.0.1:{port}.*scheduler"):
-            ports.assign(["bus", "scheduler"], "127.0.0.1", port - 1)
+    with taken_port(before=1) as port, pytest.raises(Unavailable, match=rf"127.0.0.1:{port}.*scheduler"):
+        ports.assign(["bus", "scheduler"], "127.0.0.1", port - 1)
 
 
 def test_a_process_that_dies_again_and_again_is_given_up():
@@ -105,9 +99,9 @@ async def test_a_stopped_child_takes_its_own_children_with_it(tmp_path):
         """
         import signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         print(inner.pid, flush=True)
-        time.sleep(60)
+        time.sleep(600)
         """,
         grace_s=0.5,
     )
