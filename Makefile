@@ -14,7 +14,7 @@ venv: $(STAMP)  ## .venv with everything in it, versions pinned by constraints.t
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[trainer,postgres,export,examples,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[trainer,postgres,export,tensorboard,examples,dev]'
 	touch $(STAMP)
 
 train: venv  ## train the example agent through all five services

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 
 from gyre.bus import Bus, Delivery
 from gyre.clock import Clock
-from gyre.records import AlarmRaised, encode
+from gyre.records import AlarmRaised, Fact, encode
 from services.ledger.core.rows import FACT_TYPES
 from services.ledger.storage import Writer
 
@@ -22,9 +23,11 @@ CONSUMER = "ledger"
 class Intake:
     """Takes every fact of the run; each is acknowledged after its rows are stored."""
 
-    def __init__(self, bus: Bus, writer: Writer) -> None:
+    def __init__(self, bus: Bus, writer: Writer, watchers: Sequence[Callable[[Fact], None]] = ()) -> None:
+        """Each of `watchers` is told every fact once, when it is in the books; it returns at once and raises nothing."""
         self._bus = bus
         self._writer = writer
+        self._watchers = watchers
         self._waiting: asyncio.Queue[Delivery] = asyncio.Queue(2 * BATCH_FACTS_MAX)
 
     async def run(self) -> None:
@@ -56,6 +59,9 @@ class Intake:
 
     async def _store(self, batch: list[Delivery]) -> None:
         stored = await self._writer.write_facts([(delivery.record, delivery.sequence) for delivery in batch])
+        for fact in stored.fresh:
+            for watch in self._watchers:
+                watch(fact)
         refused = dict(stored.refused)
         for index, delivery in enumerate(batch):
             try:

@@ -2,7 +2,10 @@
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
@@ -11,11 +14,15 @@ from gyre.api.ledger.v1 import ledger_pb2_grpc
 from gyre.bus import Bus, streams
 from gyre.bus.subjects import PREFIX
 from gyre.errors import ConfigError, InvalidInput, Unavailable
+from gyre.records import Fact
 from gyre.rpc import RpcServer
 from gyre.service import Context, until_stopped
 from services.ledger import otlp, queries, rpc
 from services.ledger.intake import CONSUMER, Intake, raise_alarm
+from services.ledger.sinks import open_sinks
 from services.ledger.storage import Database, Writer, database_url
+
+log = logging.getLogger(__name__)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +117,31 @@ async def _serve_offline(context: Context, database: Database) -> None:
 
 
 async def _serve_online(context: Context, database: Database) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        watchers = await _watchers(context, stack)
+        await _keep_books(context, database, watchers)
+
+
+async def _watchers(context: Context, stack: contextlib.AsyncExitStack) -> list[Callable[[Fact], None]]:
+    """Whoever is told each fact beside the books: metrics and sinks, where they are configured; `stack` ends them."""
+    asked, watchers = context.config.ledger, []
+    if asked.metrics or asked.otlp_endpoint:
+        from services.ledger.metrics import Metrics, MetricsServer
+
+        metrics = Metrics(context.run, asked.otlp_endpoint)
+        stack.callback(metrics.close)
+        watchers.append(metrics.see)
+        if asked.metrics:
+            server = MetricsServer(metrics)
+            log.info("metrics at http://%s/metrics", await server.start(asked.metrics))
+            stack.push_async_callback(server.stop)
+    if sinks := open_sinks(asked.sinks, context.run, context.folder.root):
+        stack.push_async_callback(asyncio.to_thread, sinks.close)
+        watchers.append(sinks.see)
+    return watchers
+
+
+async def _keep_books(context: Context, database: Database, watchers: list[Callable[[Fact], None]]) -> None:
     bus = await context.bus("ledger")
     loop = asyncio.get_running_loop()
     alarms: set[asyncio.Task] = set()
@@ -130,7 +162,7 @@ async def _serve_online(context: Context, database: Database) -> None:
     server.add(trace_service_pb2_grpc.add_TraceServiceServicer_to_server, otlp.TraceReceiver(writer), otlp.FULL_NAME)
     await server.start()
     try:
-        await until_stopped(context, Intake(bus, writer).run())
+        await until_stopped(context, Intake(bus, writer, watchers).run())
     finally:
         await server.stop()
         await asyncio.to_thread(writer.close)

@@ -1,5 +1,7 @@
 """Books and traces."""
 
+from typing import Literal
+
 from gyre.config.sections.base import Price, Section
 
 
@@ -24,6 +26,11 @@ class LedgerConfig(Section):
     traces: bool = True
     """Record OpenTelemetry traces (every process sends OTLP to the ledger)."""
     otlp_endpoint: str = ""
-    """Another OTLP gRPC collector that traces go to instead of the ledger, host:port."""
+    """An OTLP gRPC collector that gets the traces and metrics too, host:port."""
+    metrics: str = ""
+    """Where Prometheus may ask for metrics, host:port (path /metrics); empty: nowhere. Numbers only, and no key is asked for."""
+    sinks: list[Literal["tensorboard", "wandb", "mlflow"]] = []
+    """What else gets the figures of every step, each an extra of the package: files in the run's folder; W&B and MLflow
+    also go where their own environment variables say."""
     prices: PriceConfig = PriceConfig()
     """Of `gyre bill`."""

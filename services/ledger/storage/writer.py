@@ -47,6 +47,8 @@ class Stored:
 
     new: int = 0
     """How many were not known before."""
+    fresh: list[Fact] = field(default_factory=list)
+    """The facts among them, in the order given."""
     refused: list[tuple[int, str]] = field(default_factory=list)
     """Index and reason of those that the database can never hold."""
 
@@ -140,6 +142,7 @@ class Writer:
                     _fail([job], error)
                     break
                 whole.new += part.done.result().new
+                whole.fresh += part.done.result().fresh
                 whole.refused += [(index, reason) for _, reason in part.done.result().refused]
             else:
                 job.done.set_result(whole)
@@ -161,7 +164,7 @@ class Writer:
         if fresh or spans:
             settle(connection, self._run)
             self._count(connection, newest, len(fresh), spans)
-        return Stored(new=len(fresh) + spans)
+        return Stored(new=len(fresh) + spans, fresh=[fact for fact, _ in fresh.values()])
 
     def _unknown(self, connection: sa.Connection, facts: Sequence[tuple[Fact, int]]) -> dict[str, tuple[Fact, int]]:
         """Natural key → fact, for the first of each key that is not stored yet."""
