@@ -1,7 +1,7 @@
 """The figures of every step for the tools that people already look at: TensorBoard, Weights & Biases, MLflow (E).
 
-A thread of their own takes steps from a queue: a sink that is slow or away never holds up the books; what it loses is counted and said in the log. Each
-is an extra of the package and is imported only where it is asked for.
+A thread of its own takes steps from a queue: a sink that is slow or away never holds up the books; what it loses is counted
+and said in the log. Each is an extra of the package and is imported only where it is asked for.
 """
 
 import logging

@@ -1,5 +1,7 @@
 """Dashboards (E): the facts' measurements, at a Prometheus endpoint."""
 
+import json
+import re
 from math import isfinite
 
 import msgspec
@@ -12,6 +14,7 @@ from gyre.errors import Unavailable
 from services.ledger.core.measures import INSTRUMENTS, measured
 from services.ledger.core.rows import FACT_TYPES
 from services.ledger.metrics import Metrics, MetricsServer
+from tests.support import ROOT
 from tests.unit.ledger.ledger_history import history
 
 
@@ -65,6 +68,23 @@ def test_what_the_trainer_measured_stands_under_its_name_and_what_is_no_number_i
     assert not isfinite(losses[-1])
     assert page["gyre_step_metric"][(("metric", "loss"),)] == [loss for loss in losses if isfinite(loss)][-1]
     assert total(page, "gyre_step_not_finite_total") == sum(not isfinite(loss) for loss in losses)
+
+
+def test_the_dashboard_asks_for_what_there_is():
+    """deploy/grafana: every name in its queries is one that the endpoint shows."""
+    ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    there = {
+        name.replace(".", "_") + ("_seconds" if one.unit == "s" else "") + end
+        for name, one in INSTRUMENTS.items() for end in ends[one.kind]
+    }  # fmt: skip
+    dashboard = json.loads((ROOT / "deploy/grafana/gyre.json").read_text())
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"\bgyre_\w+", target["expr"])
+    }
+    assert len(asked) > 20 and asked <= there
 
 
 def test_a_fact_that_cannot_be_measured_breaks_nothing():
