@@ -27,6 +27,9 @@ PROBE_TIMEOUT_S = 5.0
 FAILURES_MAX = 3
 """Errors of engines (not of connections) before a call is given up."""
 ABORT_TIMEOUT_S = 5.0
+PLACE_KEPT_S = 10.0
+"""A session that others wait for gives up its place between two calls, once it has had it for this long: each change of places costs the
+computation of a whole context."""
 
 
 @dataclass(eq=False)
@@ -40,7 +43,8 @@ class Work:
     stop_ids: Sequence[int]
     chunk_tokens: int
     arrived_s: float
-    on_tokens: Callable[[Sequence[int]], None] | None = None
+    on_tokens: Callable[[Sequence[int]], int | None] | None = None
+    """Told of new tokens; answers how many of all are the output when it must end there."""
     traceparent: str = ""
     """The execution's span; the cell's own span becomes its child."""
     ids: list[int] = field(default_factory=list)
@@ -62,9 +66,12 @@ class Work:
 class CellPool:
     """The cells of a run as the gateway sees them."""
 
-    def __init__(self, routing: Routing, addresses: dict[str, str], key: str, clock: Clock) -> None:
+    def __init__(
+        self, routing: Routing, addresses: dict[str, str], key: str, clock: Clock, place_kept_s: float = PLACE_KEPT_S
+    ) -> None:
         self.routing = routing
         self._clock = clock
+        self._place_kept_s = place_kept_s
         self._channels = {name: open_channel(address, key) for name, address in addresses.items()}
         self.stubs = {name: rpc.CellServiceStub(channel) for name, channel in self._channels.items()}
         self.running: dict[str, set[Work]] = {name: set() for name in addresses}
@@ -73,11 +80,13 @@ class CellPool:
         self._line: list[tuple[float, int, asyncio.Future, str]] = []
         """Calls that wait for a cell, longest waiting first (ThunderAgent#46), with their sessions."""
         self._tickets = itertools.count()
+        self._placed_s: dict[str, float] = {}
+        """Session → since when it has its place; of sessions that once waited."""
         self._probes: dict[str, asyncio.Task] = {}
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return sum(not ticket.done() for _, _, ticket, _ in self._line)
 
     async def close(self) -> None:
         for probe in self._probes.values():
@@ -93,6 +102,7 @@ class CellPool:
     def forget(self, session: str) -> None:
         """The session is over; its place is the next one's."""
         self.routing.forget(session)
+        self._placed_s.pop(session, None)
         self._admit_waiting()
 
     async def generate(self, work: Work) -> None:
@@ -112,6 +122,7 @@ class CellPool:
                 finish = "failed"
             if finish in ("stop", "length") or work.is_abandoned:
                 work.finish = finish if finish in ("stop", "length") else "aborted"
+                self._take_turns(work.session)
                 return
             self.moved += 1
             log.info("%s goes on after %d tokens at %s (%s)", work.call_id, len(work.ids), cell, finish)
@@ -132,41 +143,48 @@ class CellPool:
             work.stream.cancel()
 
     async def _place(self, work: Work) -> str | None:
+        """The cell to run at; None: abandoned before there was one. Nobody overtakes the line but who has a place already."""
         from_s = self._clock.monotonic_s()
         try:
             while not work.is_abandoned:
-                if (cell := self.routing.choose(work.session)) is not None:
-                    return cell
+                if not self._line or self.routing.is_placed(work.session):
+                    if (cell := self.routing.choose(work.session)) is not None:
+                        return cell
                 work.ticket = asyncio.get_running_loop().create_future()
-                entry = (work.arrived_s, next(self._tickets), work.ticket, work.session)
-                heapq.heappush(self._line, entry)
-                try:
-                    await work.ticket
-                finally:
-                    if entry in self._line:
-                        self._line.remove(entry)
-                        heapq.heapify(self._line)
+                heapq.heappush(self._line, (work.arrived_s, next(self._tickets), work.ticket, work.session))
+                self._admit_waiting()
+                if (cell := await work.ticket) is not None and self.routing.cells[cell].serving:
+                    return cell
             return None
         finally:
             work.wait_s += self._clock.monotonic_s() - from_s
 
     def _admit_waiting(self) -> None:
-        """Those for whom there is room now, in the order of the line; a session's second call takes no second place."""
-        room, admitted = self.routing.room(), set()
-        left = []
+        """Those for whom there is room now, in the order of the line, their places taken at once; a session's second call takes no second place."""
+        admitted = set()
         while self._line:
-            entry = heapq.heappop(self._line)
-            ticket, session = entry[2:]
-            if ticket.done():
-                continue
-            if session not in admitted and not self.routing.is_placed(session):
-                if room <= 0:
-                    left.append(entry)
-                    continue
-                room -= 1
+            _, _, ticket, session = self._line[0]
+            if not ticket.done():
+                if (cell := self.routing.choose(session)) is None:
+                    break
+                self._placed_s.setdefault(session, self._clock.monotonic_s())
                 admitted.add(session)
-            ticket.set_result(None)
-        self._line = left  # sorted, and so a heap
+                ticket.set_result(cell)
+            heapq.heappop(self._line)
+        for _, _, ticket, session in self._line if admitted else ():
+            if session in admitted and not ticket.done():
+                ticket.set_result(self.routing.choose(session))
+
+    def _take_turns(self, session: str) -> None:
+        """One of its calls has ended: where others wait and it has had its place for its time, theirs is the next turn (ThunderAgent#46)."""
+        if not self._line or not self.routing.is_any_away:
+            return
+        now_s = self._clock.monotonic_s()
+        has_more = any(work.session == session for works in self.running.values() for work in works)
+        if not has_more and now_s - self._placed_s.setdefault(session, now_s) >= self._place_kept_s:
+            del self._placed_s[session]
+            self.routing.give_up_place(session)
+            self._admit_waiting()
 
     async def _at(self, cell: str, work: Work) -> str:
         """Run at one cell; the reason its stream ended with. Raises AioRpcError."""
@@ -182,7 +200,9 @@ class CellPool:
         self.running[cell].add(work)
         try:
             async for chunk in work.stream:
-                self._take(chunk, work)
+                if self._take(chunk, work):
+                    work.stream.cancel()
+                    return "stop"
                 if chunk.finish_reason:
                     return chunk.finish_reason
             return "broken"
@@ -195,15 +215,20 @@ class CellPool:
             work.at = ""
             self.running[cell].discard(work)
 
-    def _take(self, chunk: pb.GenerateResponse, work: Work) -> None:
+    def _take(self, chunk: pb.GenerateResponse, work: Work) -> bool:
+        """Whether the output ends here, whatever the engine still has to say."""
+        kept = None
         if chunk.ids:
             work.first_token_at_s = work.first_token_at_s or self._clock.now_s()
             work.ids.extend(chunk.ids)
             work.logprobs.extend(chunk.logprobs)
             work.versions.extend(chunk.versions)
             if work.on_tokens is not None:
-                work.on_tokens(chunk.ids)
+                kept = work.on_tokens(chunk.ids)
         work.reused_tokens = max(work.reused_tokens, chunk.reused_tokens)
+        if kept is not None:
+            del work.ids[kept:], work.logprobs[kept:], work.versions[kept:]
+        return kept is not None
 
     def _judge(self, cell: str, error: grpc.aio.AioRpcError, failures: int) -> int:
         """1 when the engine itself failed, 0 when the cell does not serve now. Raises what cannot be helped."""

@@ -243,10 +243,10 @@ def test_while_a_pool_is_away_the_cell_that_stays_is_not_buried():
         routing.set_serving(name, False)
     placed = {session: routing.choose(session) for session in homes}
     assert sorted(map(str, placed.values())) == ["None"] * 5 + ["cell-2"] * 4
-    assert routing.room() == 0 and routing.choose("new") is None
+    assert routing.choose("new") is None
     waiting = [session for session, cell in placed.items() if cell is None]
     routing.forget(next(session for session, cell in placed.items() if cell))
-    assert routing.room() == 1 and routing.choose(waiting[0]) == "cell-2"
+    assert routing.choose(waiting[0]) == "cell-2"
     for name in ("cell-0", "cell-1"):
         routing.set_serving(name, True)
     assert all(routing.choose(session) == homes[session] for session in waiting[1:])
@@ -263,3 +263,18 @@ def test_a_cell_that_comes_back_is_filled_again():
         routing.choose(f"s{index}")
     sizes = sorted(len(cell.sessions) for cell in routing.cells.values())
     assert sum(sizes) == 14 and sizes[1] - sizes[0] <= 4
+
+
+def test_a_session_that_gave_up_its_place_comes_back_to_its_prefix():
+    """A6: the place is another's, the prefix stays where it was computed; it goes elsewhere only where its cell has no room."""
+    routing = Routing(["cell-0", "cell-1", "cell-2"], capacity=1)
+    for name in ("cell-0", "cell-1"):
+        routing.set_serving(name, True)
+    homes = {session: routing.choose(session) for session in ("a", "b")}
+    assert routing.choose("c") is None and sorted(homes.values()) == ["cell-0", "cell-1"]
+    routing.give_up_place("a")
+    assert not routing.is_placed("a") and routing.choose("a") == homes["a"]
+    routing.give_up_place("a")
+    assert routing.choose("c") == homes["a"] and routing.choose("a") is None
+    routing.give_up_place("b")
+    assert routing.choose("a") == homes["b"], "its own cell is full"
