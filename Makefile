@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help venv train test test-slow lint protos clean
+.PHONY: help venv train test test-slow test-foreign test-typescript lint protos clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -25,6 +25,21 @@ test: venv  ## all tests but the slow ones
 
 test-slow: venv  ## real runs of many minutes
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+test-typescript: venv  ## the TypeScript environment client at the real rollout service (Node 20 or later; npm install)
+	npm install --prefix examples/typescript --no-audit --no-fund --loglevel=error
+	npm run --prefix examples/typescript build
+	GYRE_TYPESCRIPT=examples/typescript $(BIN)/python -m pytest tests/adapters/test_typescript.py
+
+FOREIGN := build/foreign
+
+$(FOREIGN)/.installed: tests/foreign/requirements.txt
+	test -x $(FOREIGN)/bin/python || $(PYTHON) -m venv $(FOREIGN)
+	$(FOREIGN)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/foreign/requirements.txt
+	touch $@
+
+test-foreign: venv $(FOREIGN)/.installed  ## with phoenix, W&B and MLflow, in an environment of their own
+	GYRE_FOREIGN=$(FOREIGN) $(BIN)/python -m pytest tests/foreign
 
 lint: venv  ## style of code and contracts
 	$(BIN)/ruff check .
