@@ -12,6 +12,12 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float
     max_tokens: int
     seed: int
+    stop_sequences: list[str] = []
+    """The output ends with the token that completes the first of these; the reply ends before it."""
+    is_one_call: bool = False
+    """The output ends after its first whole tool call."""
+    prefix: str = ""
+    """What the message begins with before the output: its tokens are the prompt's last, and nobody sampled them."""
 
 
 class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded"):
@@ -48,6 +54,8 @@ class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded
     """main, main-summary, sub-agent, sub-agent-summary, side or unknown (B5)."""
     role_rule: str = ""
     """What decided the role: `header`, a rule's name, `default`; empty where nothing did."""
+    thread: str = ""
+    """Of a sub-agent's call: what its conversation is known by, so that a gateway that starts anew knows whose a compaction is."""
     message_digest: str = ""
     """Digest of the conversation's normal form up to and including this prompt."""
     tool_payloads: dict[str, str] = {}

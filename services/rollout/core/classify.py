@@ -62,6 +62,8 @@ class Verdict:
     role: str
     rule: str
     harness: str
+    thread: str = ""
+    """Of a sub-agent's call: its conversation (threads.py)."""
 
 
 class _Shipped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

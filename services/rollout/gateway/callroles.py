@@ -37,6 +37,10 @@ class CallRoles:
         self._warned: set[tuple[str, ...]] = set()
         self._saying: set[asyncio.Task] = set()
 
+    def restore(self, sample: str, thread: str) -> None:
+        """A sub-agent's conversation that is on record."""
+        self._threads.know(sample, thread)
+
     def of(self, claims: Claims, request: ChatRequest, endpoint: str, headers: Mapping[str, str]) -> Verdict:
         call = features(request, endpoint, headers)
         verdict = self._classifier.role_of(call, self._harnesses.get(claims.environment, ""))

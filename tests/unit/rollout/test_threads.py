@@ -29,8 +29,12 @@ def test_a_compaction_is_of_the_agent_whose_conversation_it_continues():
         of_main = features_of(sent(harness, "automatic compaction"))
         known = Threads()
         assert known.settled("a", compaction, SUMMARY).role == "main-summary"
-        assert known.settled("a", agent, SUB) == SUB
+        on_record = known.settled("a", agent, SUB)
+        assert on_record.role == "sub-agent"
         assert known.settled("a", compaction, SUMMARY) == Verdict("sub-agent-summary", "s", "")
+        anew = Threads()
+        anew.know("a", on_record.thread)
+        assert anew.settled("a", compaction, SUMMARY).role == "sub-agent-summary", "known from the record, after a restart"
         assert known.settled("a", of_main, SUMMARY) == known.settled("b", compaction, SUMMARY) == SUMMARY
 
 
