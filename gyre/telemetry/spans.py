@@ -8,6 +8,16 @@ from opentelemetry import trace
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags
 
 _SPAN_VERSION = "00"
+_made: tuple[Any, Any, trace.Tracer] | None = None
+
+
+def _tracer() -> trace.Tracer:
+    """Gyre's tracer of the provider in force. Making one costs as much as a span, so it is kept."""
+    global _made
+    asked, provider = trace.get_tracer, trace.get_tracer_provider()
+    if _made is None or _made[0] is not asked or _made[1] is not provider:
+        _made = asked, provider, asked("gyre")
+    return _made[2]
 
 
 def span_context(traceparent: str) -> SpanContext | None:
@@ -44,8 +54,7 @@ def current_traceparent() -> str:
 @contextlib.contextmanager
 def span(name: str, traceparent: str = "", links: Sequence[str] = (), **attributes: Any) -> Iterator[Span]:
     """Time a block as a child of `traceparent` (of the current span when it is empty). Errors are recorded on it and go on."""
-    tracer = trace.get_tracer("gyre")
-    with tracer.start_as_current_span(
+    with _tracer().start_as_current_span(
         name, context=_parent(traceparent), links=_links(links), attributes=_plain(attributes)
     ) as new:
         yield new
@@ -61,8 +70,7 @@ def emit_span(
     **attributes: Any,
 ) -> str:
     """Record a span whose times are known already (a wait, a phase); returns its traceparent."""
-    tracer = trace.get_tracer("gyre")
-    new = tracer.start_span(
+    new = _tracer().start_span(
         name,
         context=_parent(traceparent),
         links=_links(links),
