@@ -109,6 +109,8 @@ class TestRun:
         self._buses: list[Bus] = []
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._listening: list[asyncio.Task] = []
+        self._kinds: tuple[type, ...] = ()
+        self._sequence = 0
 
     def port(self, endpoint: str) -> int:
         return int(self.folder.endpoint(endpoint).rsplit(":", 1)[1])
@@ -168,11 +170,13 @@ class TestRun:
         return child
 
     def listen(self, kinds: Sequence[type]) -> None:
-        """From now on every fact of these kinds comes to `facts`, from the run's first, in stream order."""
+        """Once: from now on every fact of these kinds comes to `facts`, from the run's first, in stream order."""
+        self._kinds = tuple(kinds)
 
         async def follow() -> None:
-            async for fact, _ in self.operator.follow(kinds):
+            async for fact, delivery in self.operator.follow(self._kinds):
                 self.facts.append(fact)
+                self._sequence = delivery.sequence
 
         self._listening.append(asyncio.create_task(follow()))
 
@@ -182,6 +186,11 @@ class TestRun:
             fact for fact in self.facts
             if isinstance(fact, kind) and all(getattr(fact, name) == value for name, value in fields.items())
         ]  # fmt: skip
+
+    async def heard_all(self) -> None:
+        """Returns once everything that was stored by now is among `facts`: what is not there then has not been said."""
+        newest = await self.operator.last_sequence(self._kinds)
+        await self.until(lambda: self._sequence >= newest)
 
     async def until(self, what: Callable[[], Any], wait_s: float = WAIT_S) -> Any:
         """As `until`; fails at once when a process of the run ended by itself with an error, or nobody listens any more."""

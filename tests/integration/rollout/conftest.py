@@ -14,7 +14,7 @@ from .driver import Driver
 SETTINGS = {
     "scheduler": {"cells": 2},
     "rollout": {
-        "lease_s": 2.0, "context_max": 512, "slots": 8, "request_bytes_max": 64 * 1024,
+        "lease_s": 6.0, "context_max": 512, "slots": 8, "request_bytes_max": 64 * 1024,
         "role_rules": [{"name": "test/planner", "role": "side", "system": "^Plan only"}],
     },
     "tasks": {"context_tokens_max": 512},

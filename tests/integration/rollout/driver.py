@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import openai
@@ -29,7 +29,7 @@ from gyre.records import (
     TaskSpec,
 )
 from gyre.rpc import open_channel
-from tests.support import TestRun
+from tests.support import WAIT_S, TestRun, until
 
 FACTS = (
     AlarmRaised, CallRecorded, CellReported, ExecutionEnded, ExecutionLeased, ExecutionResumed, ExecutionStarted, ExecutionSuspended, RoleChanged,
@@ -43,10 +43,13 @@ class EnvironmentDouble:
         self.run, self.instance, self.name, self.slots = run, instance, name, slots
         self.running: list[tuple[str, int]] = []
         self.inbox: asyncio.Queue[pb.AttachResponse] = asyncio.Queue()
+        self.broken = asyncio.Event()
+        """The other end ended the stream."""
         self.assignments: dict[str, pb.AttachResponse] = {}
         self._serial = 0
 
     async def attach(self) -> pb.AttachResponse:
+        self.broken.clear()
         self._outgoing: asyncio.Queue[pb.AttachRequest] = asyncio.Queue()
         self._channel = open_channel(self.run.folder.endpoint("rollout"), self.run.environment_key)
         running = [pb.Running(execution_id=e, attempt=a) for e, a in self.running]
@@ -54,7 +57,7 @@ class EnvironmentDouble:
         await self._outgoing.put(pb.AttachRequest(request_id="hello", hello=hello))
         stream = environments_pb2_grpc.EnvironmentServiceStub(self._channel).Attach(self._send(), wait_for_ready=True)
         self._tasks = [asyncio.create_task(self._receive(stream)), asyncio.create_task(self._beat())]
-        return await asyncio.wait_for(self.inbox.get(), 10)
+        return await asyncio.wait_for(self.inbox.get(), WAIT_S)
 
     async def detach(self) -> None:
         for task in self._tasks:
@@ -73,6 +76,7 @@ class EnvironmentDouble:
                     self.assignments[message.execution_id] = message
                     self.running.append((message.execution_id, message.attempt))
                 self.inbox.put_nowait(message)
+        self.broken.set()
 
     async def _beat(self) -> None:
         while True:
@@ -85,7 +89,7 @@ class EnvironmentDouble:
         await self._outgoing.put(pb.AttachRequest(request_id=name, execution_id=execution, attempt=attempt, **body))
         return name
 
-    async def next(self, kind: str, timeout_s: float = 15) -> pb.AttachResponse:
+    async def next(self, kind: str, timeout_s: float = WAIT_S) -> pb.AttachResponse:
         """The next message of a kind; others in between are an error."""
         message = await asyncio.wait_for(self.inbox.get(), timeout_s)
         assert message.WhichOneof("body") == kind, message
@@ -93,13 +97,9 @@ class EnvironmentDouble:
 
     async def begin(self, execution: str) -> tuple[str, int]:
         """Wait for the assignment, say Started; (api key, attempt)."""
-        for _ in range(500):
-            if execution in self.assignments:
-                break
-            await asyncio.sleep(0.02)
-        message = self.assignments[execution]
+        message = await until(lambda: self.assignments.get(execution))
         name = await self.say(execution, message.attempt, started=pb.Started(image_digest="sha256:x"))
-        while (reply := await asyncio.wait_for(self.inbox.get(), 10)).request_id != name:
+        while (reply := await asyncio.wait_for(self.inbox.get(), WAIT_S)).request_id != name:
             pass
         assert reply.HasField("accepted"), reply
         return message.assignment.api_key, message.attempt
@@ -114,7 +114,7 @@ class Driver:
         self.run = run
         self.cells = cells
         self.gateway = gateway
-        self.facts: list[Any] = []
+        self.facts = run.facts
         self.environment: EnvironmentDouble
         self.execution = ""
         """The present test's execution; `name(i)` gives more."""
@@ -124,13 +124,12 @@ class Driver:
     async def __aenter__(self) -> "Driver":
         self.scheduler: Bus = await self.run.bus("scheduler")
         self.trainer: Bus = await self.run.bus("trainer")
-        operator = await self.run.bus("operator")
-        self._reading = asyncio.create_task(self._read(operator))
+        self.run.listen(FACTS)
         await asyncio.gather(*(self._to_rollout(cell) for cell in self._change))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._reading.cancel()
+        """What was started goes with the run."""
 
     async def new_environment(self) -> None:
         self._tests += 1
@@ -182,19 +181,17 @@ class Driver:
         """Facts about this test's execution."""
         return [fact for fact in self.facts if getattr(fact, "execution_id", "") == self.execution]
 
-    async def _read(self, bus: Bus) -> None:
-        async for fact, _ in bus.follow(FACTS):
-            self.facts.append(fact)
+    async def until(self, what: Callable[[], Any]) -> Any:
+        return await self.run.until(what)
 
-    async def fact(self, fits, timeout_s: float = 20.0) -> Any:
+    async def fact(self, fits: Callable[[Any], bool]) -> Any:
         """The first fact that fits, now or soon."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            for fact in self.facts:
-                if fits(fact):
-                    return fact
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"no such fact among {self.facts}")
+
+        def found() -> Any:
+            return next((fact for fact in self.facts if fits(fact)), None)
+
+        found.__wrapped__ = fits
+        return await self.run.until(found)
 
     async def role(self, cell: str, change: int, target: str, phase: str) -> None:
         bus = self.scheduler if phase == "requested" else self.trainer
@@ -202,7 +199,7 @@ class Driver:
 
     async def dispatch(self, execution: str, output_tokens_max: int = 24, attempt_base: int = 0, **more: Any) -> None:
         limits = Limits(
-            wall_s=more.pop("wall_s", 60), turns_max=more.pop("turns_max", 20), context_tokens_max=512,
+            wall_s=more.pop("wall_s", 600), turns_max=more.pop("turns_max", 20), context_tokens_max=512,
             output_tokens_max=output_tokens_max,
         )  # fmt: skip
         environment = more.pop("environment", self.environment.name)
@@ -228,7 +225,7 @@ class Driver:
         """The facts of a group of one that was submitted and dispatched."""
         execution = self.name(index)
         group = execution.split("-")[0]
-        limits = Limits(wall_s=60, turns_max=20, context_tokens_max=512, output_tokens_max=24)
+        limits = Limits(wall_s=600, turns_max=20, context_tokens_max=512, output_tokens_max=24)
         task = TaskSpec(task_id=group, task_type="repair", environment=self.environment.name, seed=1, limits=limits)
         await self.scheduler.publish(GroupSubmitted(group_id=group, task=task, tier="all", at_s=time.time()))
         await self.scheduler.publish(
@@ -240,7 +237,15 @@ class Driver:
 
     def client(self, key: str, retries: int = 0) -> openai.AsyncOpenAI:
         base = f"http://{self.run.folder.endpoint('gateway')}/v1"
-        return openai.AsyncOpenAI(base_url=base, api_key=key, max_retries=retries, timeout=60)
+        return openai.AsyncOpenAI(base_url=base, api_key=key, max_retries=retries, timeout=WAIT_S)
+
+    async def calls_waiting(self, count: int) -> None:
+        """Wait until that many calls wait for a cell."""
+
+        async def are_waiting() -> bool:
+            return (await self.state()).calls_waiting == count
+
+        await self.until(are_waiting)
 
     async def state(self) -> rollout_pb2.GetStateResponse:
         async with open_channel(self.run.folder.endpoint("rollout"), self.run.service_key) as channel:
@@ -267,12 +272,12 @@ class Driver:
             return await cells_pb2_grpc.CellServiceStub(channel).GetStatus(cells_pb2.GetStatusRequest())
 
     async def recorded(self, count: int, index: int = 0) -> list[CallRecorded]:
-        """Wait for that many call records of an execution."""
-        for _ in range(500):
-            if len(self.records(index)) >= count:
-                break
-            await asyncio.sleep(0.02)
-        return self.records(index)
+        """Wait for that many call records of an execution; no more than these are on record."""
+        await self.until(lambda: len(self.records(index)) >= count)
+        await self.run.heard_all()
+        found = self.records(index)
+        assert len(found) == count, [record.call_id for record in found]
+        return found
 
     def records(self, index: int = 0) -> list[CallRecorded]:
         return [fact for fact in self.facts if isinstance(fact, CallRecorded) and fact.execution_id == self.name(index)]

@@ -2,12 +2,13 @@
 
 import asyncio
 import signal
-import time
+import threading
 
 import pytest
 
 from gyre.env import Environment, Score, StepResult, serve_async
 from gyre.records import ExecutionEnded, ExecutionLeased, ExecutionResumed, ExecutionStarted, ExecutionSuspended
+from tests.support import WAIT_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,7 +23,7 @@ def ask(client, text: str):
 
 async def heard(driver, kind: str):
     """The next message of a kind, whatever comes before it."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(WAIT_S):
         while (message := await driver.environment.inbox.get()).WhichOneof("body") != kind:
             pass
         return message
@@ -37,6 +38,7 @@ async def test_a_suspended_execution_waits_over_a_restart_of_the_gateway_and_goe
     assert (await heard(driver, "suspend")).suspend.reason == "because"
     fact = await driver.fact(lambda f: isinstance(f, ExecutionSuspended) and f.execution_id == driver.execution)
     assert (fact.attempt, fact.ordinal) == (attempt, 1)
+    await driver.recorded(1)
     waiting = ask(client, "two")
     await asyncio.sleep(0.5)
     assert not waiting.done() and len(driver.records()) == 1
@@ -50,7 +52,7 @@ async def test_a_suspended_execution_waits_over_a_restart_of_the_gateway_and_goe
 
     await driver.command(2, "resume")
     await heard(driver, "resume")
-    assert (await asyncio.wait_for(waiting, 20)).choices
+    assert (await asyncio.wait_for(waiting, WAIT_S)).choices
     await driver.fact(lambda f: isinstance(f, ExecutionResumed) and f.execution_id == driver.execution)
 
     await driver.command(3, "void")
@@ -87,6 +89,11 @@ async def test_what_is_queued_is_held_back_while_suspended_and_ends_at_once_when
         await driver.dispatch(driver.name(index))
 
     await driver.command(1, "suspend", index=1)
+    await driver.submitted(2)
+    await driver.command(1, "void", index=2)
+    await driver.fact(
+        lambda f: isinstance(f, ExecutionEnded) and f.execution_id == driver.name(2)
+    )  # so it knows of the word before
     await driver.environment.attach()
     await asyncio.sleep(1.0)
     assert driver.environment.assignments == {}
@@ -98,15 +105,16 @@ async def test_what_is_queued_is_held_back_while_suspended_and_ends_at_once_when
 
 
 class Slow(Environment):
-    """A world that takes its time to come up."""
+    """A world that takes its time to come up: until `may_start`."""
 
     name = "slow"
+    may_start = threading.Event()
 
     def tools(self):
         return []
 
     def reset(self):
-        time.sleep(0.5)
+        self.may_start.wait(WAIT_S)
         return START
 
     def step(self, call):
@@ -117,22 +125,23 @@ class Slow(Environment):
 
 
 async def test_a_suspension_takes_nothing_from_the_wall_clock_of_an_environment_of_the_library(driver):
-    """2 s of wall clock; suspended while the world comes up, and for 2.5 s in all."""
+    """8 s of wall clock; suspended while the world comes up, and for longer than that in all."""
     served = asyncio.create_task(
         serve_async(
             Slow, name="slow", slots=1, address=driver.run.folder.endpoint("rollout"), key=driver.run.environment_key
         )
     )
-    await driver.dispatch(driver.name(0), environment="slow", wall_s=2)
+    await driver.dispatch(driver.name(0), environment="slow", wall_s=8)
     await driver.fact(lambda f: isinstance(f, ExecutionLeased) and f.execution_id == driver.execution)
     await driver.command(1, "suspend")
     await driver.fact(lambda f: isinstance(f, ExecutionSuspended) and f.execution_id == driver.execution)
+    Slow.may_start.set()
     started = await driver.fact(lambda f: isinstance(f, ExecutionStarted) and f.execution_id == driver.execution)
-    await asyncio.sleep(2.5)
+    await asyncio.sleep(8.5)
     assert not driver.records()
     await driver.command(2, "resume")
     ending = await driver.ending()
-    assert ending.reason != "wall" and ending.turns == 1 and ending.at_s - started.at_s > 2.5
+    assert ending.reason != "wall" and ending.turns == 1 and ending.at_s - started.at_s > 8
     served.cancel()
     await asyncio.gather(served, return_exceptions=True)
 

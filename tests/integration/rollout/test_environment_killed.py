@@ -7,9 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
+from tests.support import ROOT, WAIT_S, until
 from tests.unit.env.doubles import ChatDouble, GatewayDouble, serve_double
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def act(body, _):
@@ -26,7 +25,7 @@ async def served(gateway: GatewayDouble, state: Path):
         sys.executable, "-m", "tests.integration.rollout.logbook", "--address", f"127.0.0.1:{server.port}", "--state", str(state), cwd=ROOT
     )  # fmt: skip
     try:
-        await asyncio.wait_for(gateway.hellos.get(), 30)
+        await asyncio.wait_for(gateway.hellos.get(), WAIT_S)
         yield process
     finally:
         if process.returncode is None:
@@ -44,20 +43,17 @@ async def test_an_execution_goes_on_after_kill_9_and_nothing_outside_is_done_twi
     async with ChatDouble(act) as chat:
         gateway = GatewayDouble(chat.base)
         async with served(gateway, tmp_path / "state") as process:
-            gateway.assign("g000001-e0", 1, payload_json=payload)
-            first = await asyncio.wait_for(gateway.received.get(), 20)
-            for _ in range(400):
-                if hang.with_suffix(".now").exists():
-                    break
-                await asyncio.sleep(0.05)
+            gateway.assign("g000001-e0", 1, payload_json=payload, wall_s=600.0)
+            first = await asyncio.wait_for(gateway.received.get(), WAIT_S)
+            await until(hang.with_suffix(".now").exists)
             process.send_signal(signal.SIGKILL)
             await process.wait()
         hang.unlink()
         assert mails.read_text().split() == ["2", "4"] and len(chat.requests) == 5 and not first.started.is_replay
         async with served(gateway := GatewayDouble(chat.base), tmp_path / "state"):
-            gateway.assign("g000001-e0", 2, payload_json=payload)
-            started = await asyncio.wait_for(gateway.received.get(), 20)
-            ended = await asyncio.wait_for(gateway.received.get(), 20)
+            gateway.assign("g000001-e0", 2, payload_json=payload, wall_s=600.0)
+            started = await asyncio.wait_for(gateway.received.get(), WAIT_S)
+            ended = await asyncio.wait_for(gateway.received.get(), WAIT_S)
     assert started.started.is_replay and (ended.execution_id, ended.attempt) == ("g000001-e0", 2)
     assert (ended.ended.ending, ended.ended.reason, ended.ended.evaluation.outcome) == ("completed", "submitted", 1.0)
     assert mails.read_text().split() == ["2", "4", "6"] and len(chat.requests) == 6
