@@ -35,7 +35,7 @@ SPEAKS: dict[str, tuple[type, ...]] = {
 _READ = ("$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.*",
          "$JS.API.DIRECT.GET.>")  # fmt: skip
 _CONSUMES: dict[str, tuple[str, ...]] = {
-    "scheduler": (streams.FACTS,), "gateway": (streams.FACTS, streams.TASKS), "cell": (streams.FACTS,),
+    "scheduler": (streams.FACTS,), "gateway": (streams.FACTS, streams.TASKS, streams.CLAIMS), "cell": (streams.FACTS,),
     "trajproc": (streams.FACTS,), "trainer": (streams.FACTS, streams.MICRO), "ledger": (streams.FACTS,),
     "operator": (streams.FACTS,),
 }  # fmt: skip
@@ -73,6 +73,8 @@ def _user(keys: Path, service: str, run: str) -> str:
             f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.>", f"$JS.API.CONSUMER.INFO.{stream}.>",
             f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>", f"$JS.ACK.{stream}.>",
         ]  # fmt: skip
+    if service == "gateway":
+        publish += [f"{streams.CLAIM_SUBJECT}.{run}.>"]
     if service == "operator":
         publish += ["$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"]
     allowed = ", ".join(f'"{subject}"' for subject in publish)

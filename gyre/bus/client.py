@@ -25,7 +25,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from gyre.bus import streams
 from gyre.bus.pull import Pull
 from gyre.bus.subjects import PREFIX, natural_key, subject_of, subject_pattern
-from gyre.errors import InvalidInput, Unavailable
+from gyre.errors import Conflict, InvalidInput, Unavailable
 from gyre.records import SCHEMA_VERSION, Fact, decode_fact, encode
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,9 @@ PUBLISH_TIMEOUT_S = 3.0
 PULL_BATCH = 256
 FOLLOW_IDLE_S = 60.0
 """The server forgets a follower's consumer after this long without a request."""
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+WRONG_LAST_SEQUENCE = 10071
+"""The server's code for a message that expected another newest one."""
 
 
 class Delivery:
@@ -112,10 +115,14 @@ class Bus:
         with contextlib.suppress(Exception):  # an absent server cannot be drained to, and would be looked for for ever
             await asyncio.wait_for(self.client.close(), 5)
 
-    async def publish(self, record: msgspec.Struct, traceparent: str = "", deadline_s: float | None = None) -> int:
+    async def publish(
+        self, record: msgspec.Struct, traceparent: str = "", deadline_s: float | None = None, after: int | None = None
+    ) -> int:
         """Store a record on its stream; returns its sequence. Waits through an absent server up to `deadline_s` (for ever by default).
 
-        Raises InvalidInput for what can never be stored (no subject, larger than the server takes), Unavailable at the deadline.
+        `after`: store it only if that is the sequence of the newest record of its subject (0: of none), so that of two who write there one is told.
+        Raises InvalidInput for what can never be stored (no subject, larger than the server takes), Unavailable at the deadline, Conflict when
+        somebody else has written after `after`.
         """
         headers = {
             "Nats-Msg-Id": f"{self.run}.{natural_key(record)}",
@@ -128,6 +135,8 @@ class Bus:
         version = getattr(record, "policy_version", getattr(record, "version", None))
         if version is not None:
             headers["Gyre-Policy-Version"] = str(version)
+        if after is not None:
+            headers[EXPECTED] = str(after)
         return await self._publish(subject_of(self.run, record), encode(record), headers, deadline_s)
 
     async def _publish(self, subject: str, data: bytes, headers: dict[str, str], deadline_s: float | None) -> int:
@@ -141,10 +150,19 @@ class Bus:
             try:
                 return (await self.js.publish(subject, data, headers=headers, timeout=PUBLISH_TIMEOUT_S)).seq
             except Exception as error:
+                if getattr(error, "err_code", None) == WRONG_LAST_SEQUENCE:
+                    return await self._stored(subject, data, error)
                 if self.client.is_closed or (end_s is not None and loop.time() >= end_s):
                     raise Unavailable(f"{subject} was not stored: {error}") from error
                 log.warning("publish to %s: %r; trying again", subject, error)
                 await asyncio.sleep(RECONNECT_WAIT_S)
+
+    async def _stored(self, subject: str, data: bytes, error: Exception) -> int:
+        """The newest of its subject is ours all the same where only the server's answer to an earlier try was lost. Raises Conflict."""
+        newest = await self.js.get_last_msg(streams.FACTS, subject)
+        if newest.data != data:
+            raise Conflict(f"{subject}: somebody else wrote there: {error}") from error
+        return newest.seq or 0
 
     async def dead_letter(self, subject: str, data: bytes, reason: str) -> None:
         """Set aside what could not be understood, with its reason."""
@@ -167,6 +185,24 @@ class Bus:
                 if delivery.sequence > sequence:
                     sequence = delivery.sequence
                     yield delivery.record, delivery
+
+    async def all_of(self, kind: type, key: str) -> list[tuple[Fact, int]]:
+        """Every fact of this type under one key of its subject that is there now, with its sequence, in stream order."""
+        pattern, found = subject_pattern(self.run, kind, key), list[tuple[Fact, int]]()
+        try:
+            newest = (await self.js.get_last_msg(streams.FACTS, pattern)).seq or 0
+        except nats.js.errors.NotFoundError:
+            return found
+        while not self.client.is_closed:
+            config = ConsumerConfig(
+                filter_subjects=[pattern], ack_policy=AckPolicy.NONE, mem_storage=True, inactive_threshold=FOLLOW_IDLE_S,
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=(found[-1][1] if found else 0) + 1,
+            )  # fmt: skip
+            async for delivery in self._consume(streams.FACTS, config, PULL_BATCH):
+                found.append((delivery.record, delivery.sequence))
+                if delivery.sequence >= newest:
+                    return found
+        raise Unavailable(f"{pattern} cannot be read")
 
     async def durable(self, name: str, types: Sequence[type], ack_wait_s: float = 30.0) -> AsyncIterator[Delivery]:
         """Facts with explicit acknowledgement under a durable name; unacknowledged ones come again."""

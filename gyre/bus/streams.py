@@ -4,6 +4,7 @@ GYRE_FACTS   every fact, in one total order: call records come before the ending
 GYRE_TASKS   work queue of dispatched executions; unacknowledged while an execution runs (its lease).
 GYRE_MICRO   work queue of micro-steps; unacknowledged until the optimizer has stepped.
 GYRE_DEAD    what could not be understood, with its reason.
+KV_GYRE_CLAIMS   a key-value bucket: which gateway serves which session (gyre.bus.claims). The newest value of each key.
 """
 
 from nats.js import JetStreamContext
@@ -15,6 +16,10 @@ FACTS = "GYRE_FACTS"
 TASKS = "GYRE_TASKS"
 MICRO = "GYRE_MICRO"
 DEAD = "GYRE_DEAD"
+CLAIMS = "KV_GYRE_CLAIMS"
+CLAIM_SUBJECT = "$KV.GYRE_CLAIMS"
+CLAIMS_AGE_S = 7 * 24 * 3600.0
+"""A claim on a session that nobody wrote anew for this long is forgotten; it is then made again at the next call."""
 
 _FACT_NOUNS = (
     "run", "group", "execution", "call", "cell", "waterlevel", "weights", "reward", "sample", "batch", "step", "burst", "plan", "alarm",
@@ -48,6 +53,14 @@ STREAMS: dict[str, StreamConfig] = {
         storage=StorageType.FILE,
         duplicate_window=DUPLICATE_WINDOW_S,
         discard=DiscardPolicy.NEW,
+    ),
+    CLAIMS: StreamConfig(
+        name=CLAIMS,
+        subjects=[f"{CLAIM_SUBJECT}.>"],
+        max_msgs_per_subject=1,
+        max_age=CLAIMS_AGE_S,
+        storage=StorageType.FILE,
+        duplicate_window=DUPLICATE_WINDOW_S,
     ),
     DEAD: StreamConfig(
         name=DEAD, subjects=[f"{PREFIX}.*.dead.>"], storage=StorageType.FILE, max_bytes=256 * 1024 * 1024
