@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+VLLM := build/vllm
 
-.PHONY: help venv train test test-slow test-foreign test-typescript lint protos clean
+.PHONY: help venv train test test-slow test-harness setup-vllm test-vllm test-foreign test-typescript lint protos clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -25,6 +26,18 @@ test: venv  ## all tests but the slow ones
 
 test-slow: venv  ## real runs of many minutes
 	$(BIN)/python -m pytest -m slow --timeout 1800
+
+test-harness: venv  ## real harnesses through the gateway (node 20 or later; installs them into build/harnesses)
+	found=$$($(BIN)/python tools/install_harnesses.py build/harnesses) && \
+	GYRE_HARNESSES=$$found $(BIN)/python -m pytest tests/harness --timeout 600
+
+$(VLLM)/.installed: tools/setup_vllm.sh
+	PYTHON=$(PYTHON) sh tools/setup_vllm.sh $(VLLM)
+
+setup-vllm: $(VLLM)/.installed  ## vLLM for CPUs, pinned, in an environment of its own (3.4 GB)
+
+test-vllm: venv setup-vllm  ## vLLM cells: exactness, updates in flight, repairs, deaths, a training run
+	GYRE_VLLM=$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm --timeout 1800
 
 test-typescript: venv  ## the TypeScript environment client at the real rollout service (Node 20 or later; npm install)
 	npm install --prefix examples/typescript --no-audit --no-fund --loglevel=error
