@@ -57,7 +57,7 @@ class RunFolder:
         os.replace(temporary, self.root / "endpoints.json")
 
     def endpoint(self, name: str) -> str:
-        """host:port of `bus`, `scheduler`, `rollout`, `gateway` (HTTP), `trajproc`, `ledger`, `cell-<i>`, `trainer-<i>`."""
+        """host:port of `bus`, `scheduler`, `rollout`, `gateway` (HTTP), `trajproc`, `ledger`, `cell-<i>`, `trainer-<i>`, `explorer` (HTTP)."""
         path = self.root / "endpoints.json"
         if not path.exists():
             raise NotFound(f"{path} is missing: is the run up? (`gyre up` writes it)")

@@ -27,7 +27,8 @@ def endpoint_names(config: Config) -> list[str]:
     """Everything that listens, in the order of consecutive ports; with what it is for (gyre.run_folder)."""
     names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger"]
     names += [f"cell-{i}" for i in cells.serving(config.scheduler)]
-    return names + [f"trainer-{i}" for i in cells.training(config.scheduler)]
+    names += [f"trainer-{i}" for i in cells.training(config.scheduler)]
+    return names + (["explorer"] if config.ledger.explorer else [])
 
 
 def stages(config: Config, run: str, python: str, rollout_address: str, environment_key: str) -> list[list[Process]]:

@@ -1,7 +1,11 @@
-"""A stored tree as JSON, for `gyre tree`: `python -m services.trajproc --run DIR --print tree SAMPLE`. Files are read, so the run may be over."""
+"""A stored tree as JSON, for `gyre tree` and the trace explorer: `python -m services.trajproc --run DIR --print tree SAMPLE`.
+
+Files are read, so the run may be over.
+"""
 
 import argparse
 import json
+import math
 from typing import Any
 
 from gyre.errors import InvalidInput
@@ -15,17 +19,18 @@ def options(parser: argparse.ArgumentParser) -> None:
     """What the trajectory processor takes beyond `--run`."""
     parser.add_argument(
         "--print", nargs=2, metavar=("QUESTION", "ID"), default=[],
-        help="answer one question as JSON on standard output and end: tree SAMPLE",
+        help="answer one question as JSON on standard output and end: tree SAMPLE, tokens SAMPLE",
     )  # fmt: skip
 
 
 def answer(folder: RunFolder, question: str, sample_id: str) -> str:
     """JSON text. Raises InvalidInput for a question there is not, NotFound for a sample without a tree."""
-    if question != "tree":
-        raise InvalidInput(f"{question!r} is no question; ask tree SAMPLE")
+    if question not in ("tree", "tokens"):
+        raise InvalidInput(f"{question!r} is no question; ask tree SAMPLE or tokens SAMPLE")
     reader = TreeReader(folder.trees)
     try:
-        return json.dumps(described(reader.get(sample_id)))
+        tree = reader.get(sample_id)
+        return json.dumps(described(tree) if question == "tree" else with_tokens(tree))
     finally:
         reader.close()
 
@@ -50,6 +55,19 @@ def described(tree: MappedTree) -> dict[str, Any]:
         "leaves": tree.stored.leaves,
         "nodes": [_node(tree, node, node in chosen) for node in range(1, len(tree.parents))],
     }  # fmt: skip
+
+
+def with_tokens(tree: MappedTree) -> dict[str, Any]:
+    """`described`, and in each node its `ids`; where a call sampled it also `logprobs` (null where not finite) and `token_versions`."""
+    found = described(tree)
+    for node in found["nodes"]:
+        number = node["node"]
+        node["ids"] = tree.tokens(number).tolist()
+        if node["call"] != NOT_SAMPLED:
+            logprobs = tree.logprobs(number)
+            node["logprobs"] = [value if math.isfinite(value) else None for value in logprobs.round(5).tolist()]
+            node["token_versions"] = tree.versions(number).tolist()
+    return found
 
 
 def _node(tree: MappedTree, node: int, is_chosen: bool) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Books and traces."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from gyre.config.sections.base import Price, Section
 
@@ -29,8 +31,13 @@ class LedgerConfig(Section):
     """An OTLP gRPC collector that gets the traces and metrics too, host:port."""
     metrics: str = ""
     """Where Prometheus may ask for metrics, host:port (path /metrics); empty: nowhere. Numbers only, and no key is asked for."""
+    explorer: bool = True
+    """Serve the trace explorer (`gyre explorer`), at its own port beside the ledger's. It asks for a key that is made in the run's folder."""
     sinks: list[Literal["tensorboard", "wandb", "mlflow"]] = []
     """What else gets the figures of every step, each an extra of the package: files in the run's folder; W&B and MLflow
     also go where their own environment variables say."""
+    agreement_full: Annotated[float, Meta(gt=0.5, le=1.0)] = 0.75
+    """a_0: lower bound of a reward model's pairwise agreement with people from which on it keeps its whole weight (D8). Lower: a doubtful model is
+    believed; higher: more people have to judge before one is. At 0.75 some 40 judged samples do for a model that agrees in 85 % of pairs."""
     prices: PriceConfig = PriceConfig()
     """Of `gyre bill`."""

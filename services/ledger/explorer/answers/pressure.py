@@ -1,0 +1,178 @@
+"""Pressure: waterlevel, capacity by role, backlogs, and how idle each cell is.
+
+Over the newest executions of the scope (at most `scope.limit`), from their first lease. `pressure` answers
+
+    from_s, to_s
+    waterlevel  [{at_s, waterlevel, capacity, outstanding_groups}]    at most POINTS; operators only, as cells
+    capacity    [{at_s, rollout, training}]                           executions by the role of cells, by configuration
+    backlogs    {at_s: […], queued, running, evaluating, ready, closed}   executions in each stage at POINTS times
+    cells       [{cell, role, version, behind, calls, tokens, rollout_s, busy_s, idle_share, training_s, serving, alarms}]
+        version  that its newest call was sampled by; behind: steps behind the newest that had been published then
+        busy_s   of rollout_s in which it had a call in hand; idle_share = 1 − busy_s / rollout_s
+        serving  [{from_s, to_s, version, behind, calls, sample}]     stretches by version, and a sample of each
+    published   [{version, at_s}], roles as lanes
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+
+from services.ledger.explorer.answers.attempts import Attempt, details, in_parts, newest
+from services.ledger.explorer.answers.clock import policy_clock, roles
+from services.ledger.explorer.scope import Scope
+from services.ledger.queries.sql import rows
+
+POINTS = 400
+
+_SPAN = "SELECT count(*) AS points FROM waterlevel WHERE run = :run AND at_s >= :from_s"
+_WATER = """
+SELECT at_s, waterlevel, capacity, outstanding_groups FROM waterlevel
+WHERE run = :run AND at_s >= :from_s AND (dispatched + finished) % :nth = 0 ORDER BY at_s
+"""
+_CALLS = """
+SELECT sample_id, cells_json, started_at_s, wait_s, at_s, version_max, output_tokens FROM calls WHERE run = :run AND sample_id IN :ids
+"""
+_ALARMS = "SELECT kind, message, at_s FROM alarms WHERE run = :run ORDER BY at_s DESC LIMIT 200"
+
+Call = tuple[float, float, int | None, int, str]
+"""(from_s, to_s, version, tokens, sample)"""
+
+
+def pressure(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
+    """The answer whose shape the module's docstring gives."""
+    clock = policy_clock(connection, scope.run)
+    ids = newest(connection, scope)
+    attempts = details(connection, scope, ids)
+    starts = [row.dispatched_at_s or row.leased_at_s for row in attempts if row.dispatched_at_s or row.leased_at_s]
+    from_s, to_s = min(starts, default=clock.now_s), clock.now_s
+    answer: dict[str, Any] = {
+        "from_s": from_s, "to_s": to_s, "backlogs": _backlogs(attempts, from_s, to_s), "published": clock.published,
+        "waterlevel": [], "capacity": [], "cells": [], "roles": [], "version": clock.newest,
+    }  # fmt: skip
+    if not scope.is_operator:
+        return answer
+    spans = roles(connection, scope.run, to_s)
+    points = rows(connection, _SPAN, run=scope.run, from_s=from_s)[0]["points"]
+    return answer | {
+        "waterlevel": rows(connection, _WATER, run=scope.run, from_s=from_s, nth=max(1, points // POINTS)),
+        "capacity": _capacity(spans, from_s, to_s, scope.config.scheduler.cell_capacity),
+        "roles": [span for span in spans if span["to_s"] >= from_s],
+        "cells": _cells(
+            _calls(connection, scope.run, ids), spans, clock.published, from_s, rows(connection, _ALARMS, run=scope.run)
+        ),
+    }
+
+
+def _backlogs(attempts: list[Attempt], from_s: float, to_s: float) -> dict[str, list[float]]:
+    """Stage → how many executions stood in it at each of POINTS times: begun by then, less gone on by then."""
+    times = np.linspace(from_s, max(to_s, from_s), POINTS)
+    marks = np.array(
+        [
+            [
+                row.dispatched_at_s,
+                row.leased_at_s,
+                row.ended_at_s,
+                row.ready_at_s,
+                row.closed_at_s,
+                row.trained_at_s,
+                row.dropped_at_s,
+            ]
+            for row in attempts
+        ],
+        float,
+    ).reshape(len(attempts), 7)
+    # what has left, left every stage; a mark that is missing while a later one is there happened with that one
+    gone = np.fmin(marks[:, 5], marks[:, 6])
+    stages = np.column_stack([marks[:, :5], gone])
+    stages = np.where(np.isnan(stages), np.inf, stages)
+    stages = np.minimum.accumulate(stages[:, ::-1], axis=1)[:, ::-1]
+    begun = [np.searchsorted(np.sort(column), times, side="right") for column in stages.T]
+    names = ("queued", "running", "evaluating", "ready", "closed")
+    found = {name: (begun[index] - begun[index + 1]).tolist() for index, name in enumerate(names)}
+    return {"at_s": times.round(3).tolist(), **found}
+
+
+def _capacity(spans: list[dict[str, Any]], from_s: float, to_s: float, each: int) -> list[dict[str, Any]]:
+    changes: dict[float, dict[str, int]] = defaultdict(lambda: {"rollout": 0, "training": 0})
+    for span in spans:
+        if span["role"] in ("rollout", "training") and span["to_s"] >= from_s:
+            changes[max(span["from_s"], from_s)][span["role"]] += each
+            changes[span["to_s"]][span["role"]] -= each
+    level, found = {"rollout": 0, "training": 0}, []
+    for at_s in sorted(changes):
+        level = {role: level[role] + changes[at_s][role] for role in level}
+        if at_s < to_s:
+            found.append({"at_s": at_s, **level})
+    return found + ([{"at_s": to_s, **{role: found[-1][role] for role in level}}] if found else [])
+
+
+def _calls(connection: sa.Connection, run: str, ids: list[str]) -> dict[str, list[Call]]:
+    query = sa.text(_CALLS).bindparams(sa.bindparam("ids", expanding=True))
+    found: dict[str, list[Call]] = defaultdict(list)
+    names: dict[str, list[str]] = {}
+    for some in in_parts(ids):
+        for sample, cells, started, wait, at, version, tokens in connection.execute(query, {"run": run, "ids": some}):
+            if at is None:
+                continue
+            if cells not in names:
+                names[cells] = msgspec.json.decode(cells or "[]")
+            begin = min((started or at) + (wait or 0.0), at)
+            for cell in names[cells]:
+                found[cell].append((begin, at, version, (tokens or 0) // len(names[cells]), sample))
+    return found
+
+
+def _cells(
+    calls: dict[str, list[Call]],
+    spans: list[dict[str, Any]],
+    published: list[dict[str, Any]],
+    from_s: float,
+    alarms: list[dict[str, Any]],
+) -> list[dict[str, Any]]:
+    names = list(dict.fromkeys(span["cell"] for span in spans))
+    at_s = np.array([row["at_s"] for row in published], float)
+    versions = np.array([0, *(row["version"] for row in published)], int)
+    found = []
+    for cell in names + sorted(set(calls) - set(names)):
+        own = [span for span in spans if span["cell"] == cell and span["to_s"] > from_s]
+        lasting = {
+            role: sum(span["to_s"] - max(span["from_s"], from_s) for span in own if span["role"] == role)
+            for role in ("rollout", "training")
+        }
+        of_cell = sorted(calls.get(cell, []), key=lambda call: (*call[:2], -1 if call[2] is None else call[2]))
+        serving = _serving(of_cell, at_s, versions)
+        busy_s = min(_covered([call[:2] for call in of_cell]), lasting["rollout"])
+        found.append({
+            "cell": cell, "role": own[-1]["role"] if own else "", "version": serving[-1]["version"] if serving else None,
+            "behind": serving[-1]["behind"] if serving else None, "calls": len(of_cell), "tokens": sum(call[3] for call in of_cell),
+            "rollout_s": lasting["rollout"], "training_s": lasting["training"], "busy_s": busy_s,
+            "idle_share": 1 - busy_s / lasting["rollout"] if lasting["rollout"] > 0 else None, "serving": serving,
+            "alarms": [alarm for alarm in alarms if cell in alarm["message"]][:10],
+        })  # fmt: skip
+    return found
+
+
+def _serving(calls: list[Call], published_at_s: np.ndarray, versions: np.ndarray) -> list[dict[str, Any]]:
+    """Stretches of one version; `behind` counts at the stretch's end, from what had been published when its last call began."""
+    found: list[dict[str, Any]] = []
+    for begin, end, version, _, sample in calls:
+        if version is None:
+            continue
+        newest_then = int(versions[np.searchsorted(published_at_s, begin, side="right")])
+        if not found or found[-1]["version"] != version:
+            found.append({"from_s": begin, "to_s": end, "version": version, "behind": 0, "calls": 0, "sample": sample})
+        last = found[-1]
+        last["to_s"], last["calls"] = max(last["to_s"], end), last["calls"] + 1
+        last["behind"] = max(last["behind"], newest_then - version)
+    return found
+
+
+def _covered(intervals: list[tuple[float, float]]) -> float:
+    covered, until = 0.0, -np.inf
+    for begin, end in intervals:
+        covered += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return float(covered)

@@ -1,0 +1,1 @@
+import { html } from "./lib.js"; export function DropsScreen() { return html`<p>soon</p>`; }

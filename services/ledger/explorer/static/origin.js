@@ -1,0 +1,1 @@
+import { html } from "./lib.js"; export function OriginScreen() { return html`<p>soon</p>`; }

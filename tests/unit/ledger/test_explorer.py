@@ -1,0 +1,251 @@
+"""What the trace explorer's pages are told, on the small run of ledger_history (screens of accounting.md)."""
+
+import json
+import math
+
+import msgspec
+import pytest
+
+from gyre import records as r
+from gyre.errors import InvalidInput, NotFound
+from services.ledger.explorer.answers import ANSWERS, export
+from services.ledger.explorer.answers.age import STAGES, age, origin
+from services.ledger.explorer.answers.lanes import _merged, lanes
+from services.ledger.explorer.answers.listing import listing
+from services.ledger.explorer.answers.pressure import pressure
+from services.ledger.explorer.answers.sample import depths, sample
+from services.ledger.explorer.scope import scope_of
+from tests.unit.ledger.ledger_history import RUN, changed, config, history
+
+ACME = {"g000001", "g000003"}
+"""Groups of a second tenant."""
+
+
+def scope(session: str = "", /, **address: object):
+    """`session`: whose it is; empty for an operator's."""
+    return scope_of({name: str(value) for name, value in address.items()}, RUN, config(), session)
+
+
+@pytest.fixture
+def asked(whole):
+    """Question → its answer, through JSON as a browser gets it."""
+
+    def ask(name: str, **address: object) -> dict:
+        with whole.read() as connection:
+            return msgspec.json.decode(msgspec.json.encode(ANSWERS[name](connection, scope(**address))))
+
+    return ask
+
+
+@pytest.fixture
+def two_tenants(books_of):
+    facts = history()
+    for group in ACME:
+        task = next(fact.task for fact in facts if isinstance(fact, r.GroupSubmitted) and fact.group_id == group)
+        facts = changed(
+            facts,
+            r.GroupSubmitted,
+            lambda f, g=group: f.group_id == g,
+            task=msgspec.structs.replace(task, tenant="acme"),
+        )
+    return books_of(facts)
+
+
+def test_a_bar_runs_from_its_first_token_to_its_gradient_and_is_split_by_version(asked):
+    found = asked("lanes")
+    bars, segments = found["bars"], found["segments"]
+    at = bars["sample"].index("g000001-e0-a1")
+    first = sum(bars["segments"][:at])
+    # two calls at 5 and 6 s, each a third sampled by version 1: 0 until the first call's change, then 1, 0, 1
+    own = segments["version"][first : first + bars["segments"][at]]
+    assert own == [0, 1] or own == [0, 1, 0, 1]
+    assert bars["to_s"][at] == 21.0 and bars["step"][at] == 1, "step 1 was updated at 21 s"
+    assert bars["age"][at] == 1, "its oldest tokens are of version 0"
+    assert segments["age"][first] == 1
+
+
+def test_rows_of_a_band_do_not_overlap(asked):
+    bars = asked("lanes")["bars"]
+    by_row: dict[int, list[tuple[float, float]]] = {}
+    for row, begin, end in zip(bars["row"], bars["from_s"], bars["to_s"], strict=True):
+        by_row.setdefault(row, []).append((begin, end))
+    for stretches in by_row.values():
+        ordered = sorted(stretches)
+        assert all(earlier[1] <= later[0] for earlier, later in zip(ordered, ordered[1:], strict=False))
+
+
+def test_stretches_of_one_version_are_one_segment_and_time_in_tools_belongs_to_the_one_before():
+    assert _merged([(0, 1, 4), (2, 3, 4), (5, 6, 5)]) == [(0, 5, 4), (5, 6, 5)]
+
+
+def test_ages_by_step_are_the_batches_own_and_the_tokens_are_told_beside_them(asked):
+    found = asked("age")
+    by_step = {one["step"]: one for one in found["steps"]}
+    assert [by_step[step]["mean"] for step in (0, 1)] == [0.0, 1.0], "as BatchClosed says"
+    assert by_step[1]["tokens_oldest"] == 1, "version 0 sampled some of step 1's tokens"
+    assert math.isclose(by_step[1]["tokens_mean"], 1 - 1 / 3), "every third token is of version 1"
+    assert by_step[9]["dropped"] == 1, "g000003-e1 was dropped by age before step 9"
+    assert (found["law"], found["cap"]) == (
+        config().scheduler.extra_depth_steps + (config().scheduler.steps_per_publish - 1) / 2,
+        config().trajproc.age_steps_max,
+    )
+
+
+def test_where_the_age_came_from_adds_up_to_the_age(asked):
+    found = asked("origin")
+    assert found["steps"]
+    for step in found["steps"]:
+        assert math.isclose(sum(step[stage] for stage in STAGES), step["age"], abs_tol=1e-3), step
+    for one in found["slowest"]:
+        assert sum(one[stage] for stage in STAGES) == one["age"]
+
+
+def test_a_sample_stands_in_its_group_and_its_batch(asked):
+    found = asked("sample", sample="g000001-e1-a2")
+    assert [row["sample"] for row in found["group_samples"]] == ["g000001-e0-a1", "g000001-e1-a1", "g000001-e1-a2"]
+    assert found["batch"]["position"] == 1 and found["batch"]["samples"] == 2 and found["batch"]["cell"] == "cell-0"
+    assert found["state"] == "trained" and found["call_list"][0]["cells"] == ["cell-0"]
+
+
+def test_lineage_goes_from_a_step_to_its_versions_and_from_a_version_to_its_steps(asked):
+    step = asked("lineage", step=1)
+    assert {one["group"] for one in step["groups"]} == {"g000001"} and [one["step"] for one in step["steps"]] == [1]
+    assert {one["version"] for one in step["versions"]} == {0, 1}, "version 1 sampled a third of the tokens"
+    back = asked("lineage", version=1)
+    assert 1 in {one["step"] for one in back["steps"]}
+    assert asked("lineage")["step"] == 1, "nothing chosen: the newest step that trained a sample"
+
+
+def test_drops_are_told_by_reason_with_what_they_cost(asked):
+    found = asked("drops")
+    assert {row["reason"]: row["samples"] for row in found["reasons"]} == {
+        "no_gradient": 2,
+        "age": 1,
+        "duplicate": 1,
+        "environment_failed": 1,
+    }
+    assert sum(found["lengths"]["dropped"]) == 4, "a duplicate's turns are its execution's"
+    assert found["truncated"][1] == {"step": 1, "samples": 2, "share": 0.5}
+
+
+def test_pressure_knows_each_cells_role_versions_and_idleness(asked):
+    found = asked("pressure")
+    cells = {one["cell"]: one for one in found["cells"]}
+    assert cells["cell-1"]["role"] == "training" and cells["cell-0"]["version"] == 2
+    assert found["waterlevel"][0]["waterlevel"] == 2
+    stages = found["backlogs"]
+    assert max(stages["queued"]) > 0 and stages["closed"][-1] == 0
+
+
+def test_a_cell_that_stopped_taking_weights_is_seen_behind(books_of):
+    """The planted fault of the browser test, in small: a call by version 0 begins at 40 s; version 1 was published at 30 s."""
+    facts = [
+        msgspec.structs.replace(fact, at_s=41.0, started_at_s=40.0, versions=r.pack([0, 0, 0], "int32"))
+        if isinstance(fact, r.CallRecorded) and fact.call_id == "g000000-e0-a1-c1" else fact
+        for fact in history()
+    ]  # fmt: skip
+    with books_of(facts).read() as connection:
+        cell = next(one for one in pressure(connection, scope())["cells"] if one["cell"] == "cell-0")
+    last = cell["serving"][-1]
+    assert (last["version"], last["behind"], last["calls"], last["sample"]) == (0, 1, 1, "g000000-e0-a1")
+    assert cell["behind"] == 1 and cell["serving"][0]["behind"] == 0, "before anything was published nothing was behind"
+
+
+@pytest.mark.parametrize("question", sorted(ANSWERS))
+def test_a_tenant_is_told_nothing_of_anothers_rows(two_tenants, question):
+    """C12 and the explorer's promise: every answer, with every filter that could reach across, holds own ids only."""
+    with two_tenants.read() as connection:
+        for address in (
+            {},
+            {"tenant": "default"},
+            {"group": "g000000"},
+            {"step": 0},
+            {"version": 1},
+            {"sample": "g000001-e0-a1"},
+        ):
+            if question == "sample" and "sample" not in address:
+                continue
+            text = json.dumps(ANSWERS[question](connection, scope("acme", **address)), default=str)
+            for index in (0, 2, 4, 5):
+                assert f"g00000{index}" not in text, (question, address)
+
+
+def test_anothers_sample_is_not_there_and_nothing_near_it_is_named(two_tenants):
+    with two_tenants.read() as connection:
+        with pytest.raises(NotFound) as error:
+            sample(connection, scope("acme", sample="g000000-e0-a1"))
+        assert str(error.value) == "no sample g000000-e0-a1 in this run"
+        with pytest.raises(NotFound) as error:
+            sample(connection, scope("acme", sample="g000000-e9-a1"))
+        assert "g000000-e0" not in str(error.value)
+        assert sample(connection, scope("acme", sample="g000001-e0-a1"))["state"] == "trained"
+
+
+def test_a_listing_goes_on_where_its_cursor_stands(whole):
+    with whole.read() as connection:
+        whole_list = [row["sample"] for row in listing(connection, scope(purpose="all"))["rows"]]
+        found, after = [], ""
+        for _ in range(len(whole_list)):
+            page = listing(connection, scope(purpose="all", limit=2, after=after))
+            found += [row["sample"] for row in page["rows"]]
+            if not (after := page["next"]):
+                break
+        assert found == whole_list and len(found) == len(set(found)) == 11
+        with pytest.raises(InvalidInput):
+            listing(connection, scope(after="nonsense"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        {"state": "x"},
+        {"purpose": "x"},
+        {"step": "one"},
+        {"group": "g" * 400},
+        {"from": "nan"},
+        {"step": 10**30},
+        {"cell": "a\x00"},
+    ],
+)
+def test_a_filter_that_is_none_is_refused_by_name(address):
+    with pytest.raises(InvalidInput, match=next(iter(address))):
+        scope(**address)
+
+
+@pytest.mark.parametrize("state", ["running", "ready", "trained", "dropped", "failed"])
+def test_states_of_the_filter_are_the_states_of_the_rows(whole, state):
+    with whole.read() as connection:
+        every = listing(connection, scope(purpose="all"))["rows"]
+        found = listing(connection, scope(purpose="all", state=state))["rows"]
+    assert [row["sample"] for row in found] == [row["sample"] for row in every if row["state"] == state]
+
+
+def test_exports_are_lines_of_json_and_a_trace(whole):
+    with whole.read() as connection:
+        lines = [json.loads(line) for line in export.lines(connection, scope()).splitlines()]
+        trace = json.loads(export.perfetto(connection, scope(sample="g000001-e0-a1")))
+    assert len(lines) == 10 and {"sample", "state", "age"} <= set(lines[0])
+    assert all(event["dur"] >= 0 for event in trace["traceEvents"] if event["ph"] == "X")
+    assert {"version 0", "version 1"} <= {event["name"] for event in trace["traceEvents"]}
+
+
+def test_a_circle_of_parents_has_an_end():
+    spans = [
+        {"span_id": name, "parent_id": parent}
+        for name, parent in [("a", "b"), ("b", "a"), ("c", "b"), ("d", "gone"), ("e", "e"), ("f", "d")]
+    ]
+    found = dict(zip("abcdef", depths(spans), strict=True))
+    assert found["d"] == 0 and found["f"] == 1 and found["e"] == 0
+    assert sorted((found["a"], found["b"])) == [0, 1] and found["c"] == found["b"] + 1
+
+
+def test_an_empty_ledger_has_an_answer_to_everything(books_of):
+    with books_of([]).read() as connection:
+        for name, question in ANSWERS.items():
+            if name != "sample":
+                assert question(connection, scope()) is not None
+        assert (
+            lanes(connection, scope())["bars"]["sample"] == []
+            and age(connection, scope())["steps"] == []
+            and origin(connection, scope())["slowest"] == []
+        )

@@ -1,0 +1,239 @@
+"""The explorer's HTTP side: who gets in, what every answer carries, and that nothing vendored has been touched."""
+
+import hashlib
+import re
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gyre.config import store
+from gyre.errors import InvalidInput
+from gyre.rpc.signin import SESSION_S, SIGN_IN_S, Door, secret_of, sign, verify
+from gyre.run_folder import RunFolder
+from services.ledger.explorer import server as module
+from services.ledger.explorer.server import STATIC, ExplorerServer
+from tests.unit.ledger.ledger_history import RUN, config
+
+SECRET = b"s" * 32
+
+
+class Hands:
+    """A clock that stands where it is put."""
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+    def now_s(self) -> float:
+        return self.at_s
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    made = RunFolder(tmp_path / "run")
+    made.make()
+    store(config(), made.config_file)
+    return made
+
+
+@pytest.fixture
+def clock() -> Hands:
+    return Hands(1000.0)
+
+
+@pytest.fixture
+def serving(whole, folder, clock):
+    @asynccontextmanager
+    async def serve():
+        explorer = ExplorerServer(whole, folder, config(), clock)
+        address = await explorer.start("127.0.0.1:0")
+        async with aiohttp.ClientSession(f"http://{address}", cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
+            try:
+                yield browser, lambda tenant="": sign("sign-in", RUN, tenant, clock.now_s(), secret_of(folder.keys))
+            finally:
+                await explorer.stop()
+
+    return serve
+
+
+def test_a_sign_in_key_opens_one_session():
+    door = Door(RUN, SECRET, 100.0)
+    key = sign("sign-in", RUN, "acme", 101.0, SECRET)
+    session, claims = door.session(key, 102.0)
+    assert claims.tenant == "acme" and door.claims(session, 103.0).tenant == "acme"
+    with pytest.raises(InvalidInput, match="used already"):
+        door.session(key, 104.0)
+    assert door.claims(session, 102.0 + SESSION_S) is None, "a working day, no more"
+
+
+def test_a_server_that_starts_anew_takes_no_older_key_and_knows_its_sessions():
+    key = sign("sign-in", RUN, "", 101.0, SECRET)
+    session, _ = Door(RUN, SECRET, 100.0).session(key, 101.0)
+    anew = Door(RUN, SECRET, 102.0)
+    with pytest.raises(InvalidInput, match="used already"):
+        anew.session(key, 103.0)
+    assert anew.claims(session, 103.0) is not None
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda k: k[:-2],
+        lambda k: "x" + k,
+        lambda k: k.replace(".", "!"),
+        lambda k: "",
+        lambda k: "a.b",
+        lambda k: k + "ä",
+    ],
+)
+def test_what_the_secret_did_not_sign_is_nothing(spoil):
+    assert verify(spoil(sign("session", RUN, "", 100.0, SECRET)), "session", RUN, 101.0, SECRET) is None
+
+
+def test_a_key_is_of_one_kind_one_run_one_secret_and_not_for_ever():
+    key = sign("sign-in", RUN, "", 100.0, SECRET)
+    assert verify(key, "sign-in", RUN, 101.0, SECRET) is not None
+    assert verify(key, "session", RUN, 101.0, SECRET) is None
+    assert verify(key, "sign-in", "other", 101.0, SECRET) is None
+    assert verify(key, "sign-in", RUN, 101.0, b"t" * 32) is None
+    assert verify(key, "sign-in", RUN, 100.0 + SIGN_IN_S, SECRET) is None
+    assert verify(key, "sign-in", RUN, 90.0, SECRET) is None, "signed in the future"
+
+
+def test_the_secret_is_its_owners_only_and_stays(folder):
+    secret = secret_of(folder.keys)
+    assert secret_of(folder.keys) == secret and len(secret) > 32
+    assert (folder.keys / "explorer.key").stat().st_mode & 0o077 == 0
+
+
+async def test_nothing_is_answered_without_a_session(serving):
+    async with serving() as (browser, _):
+        for path in (
+            "session",
+            "lanes",
+            "age",
+            "sample?sample=x",
+            "tokens?sample=x",
+            "export/rows.jsonl",
+            "live",
+            "backlogs",
+            "choices",
+            "nonsense",
+        ):
+            async with browser.get(f"/api/{path}") as response:
+                assert response.status == 401, path
+        async with browser.get("/age") as response:
+            assert response.status == 200, "the page itself says how to sign in"
+
+
+async def test_a_session_sees_its_tenants_rows_only(serving):
+    async with serving() as (browser, key):
+        async with browser.post("/api/session", json={"key": key("nobody")}) as response:
+            assert response.status == 200 and (await response.json())["is_operator"] is False
+            cookie = response.headers["Set-Cookie"]
+            assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+        async with browser.get("/api/rows", params={"tenant": "default"}) as response:
+            assert (await response.json())["rows"] == []
+        for path in ("/api/sample", "/api/tokens"):
+            async with browser.get(path, params={"sample": "g000000-e0-a1"}) as response:
+                assert response.status == 404
+        await (await browser.delete("/api/session")).read()
+        async with browser.get("/api/rows") as response:
+            assert response.status == 401
+        async with browser.post("/api/session", json={"key": key()}):
+            pass
+        async with browser.get("/api/rows") as response:
+            assert len((await response.json())["rows"]) == 10
+        async with browser.get("/api/export/rows.jsonl") as response:
+            assert (
+                len((await response.text()).splitlines()) == 10
+                and "attachment" in response.headers["Content-Disposition"]
+            )
+
+
+async def test_every_answer_forbids_foreign_and_inline_scripts(serving):
+    async with serving() as (browser, key):
+        async with browser.post("/api/session", json={"key": key()}):
+            pass
+        for path in (
+            "/",
+            "/lanes",
+            "/static/main.js",
+            "/static/../server.py",
+            "/api/age",
+            "/api/nonsense",
+            "/static/nonsense",
+        ):
+            async with browser.get(path) as response:
+                policy = response.headers["Content-Security-Policy"]
+                assert "default-src 'self'" in policy and "unsafe" not in policy, path
+                assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_page_of_elsewhere_that_asks_under_its_own_name_is_refused(serving):
+    """DNS rebinding: the browser believes the name, the address is ours."""
+    async with serving() as (browser, _), browser.get("/api/about", headers={"Host": "evil.example:80"}) as response:
+        assert response.status == 403
+
+
+@pytest.mark.parametrize("path", ["%2e%2e/server.py", "..%2f..%2f__init__.py", "/etc/passwd", "vendor/VENDORED.md", ""])
+async def test_only_pages_are_served(serving, path):
+    async with serving() as (browser, _), browser.get(f"/static/{path}") as response:
+        assert response.status == 404
+
+
+async def test_wrong_questions_are_answered_in_words(serving):
+    async with serving() as (browser, key):
+        for body, status in (({"key": "x"}, 400), ({"nokey": 1}, 400), ([], 400), ({"key": "x" * 9000}, 413)):
+            async with browser.post("/api/session", json=body) as response:
+                assert response.status == status and (await response.json())["error"]
+        async with browser.post("/api/session", json={"key": key()}):
+            pass
+        async with browser.get("/api/rows?step=x") as response:
+            assert response.status == 400 and "step=x" in (await response.json())["error"]
+        async with browser.get("/api/sample?sample=g000000-e9-a1") as response:
+            assert response.status == 404 and "g000000-e0-a1" in (await response.json())["error"], "what is near it"
+
+
+async def test_whoever_watches_is_told_of_news(serving, monkeypatch):
+    monkeypatch.setattr(module, "LIVE_S", 0.01)
+    async with serving() as (browser, key):
+        async with browser.post("/api/session", json={"key": key()}):
+            pass
+        async with browser.get("/api/live") as response:
+            assert response.headers["Content-Type"] == "text/event-stream"
+            assert (await response.content.readline()).startswith(b'data: {"facts"')
+            await response.content.readline()
+            assert await response.content.readline() == b": quiet\n"
+
+
+def vendored() -> list[tuple[str, str]]:
+    return re.findall(
+        r"^\| ([\w.-]+) \|.*\| ([0-9a-f]{64}) \|$", (STATIC / "vendor" / "VENDORED.md").read_text(), re.MULTILINE
+    )
+
+
+def test_vendored_files_are_as_published_and_all_of_them_are_listed():
+    listed = dict(vendored())
+    assert set(listed) == {path.name for path in (STATIC / "vendor").iterdir()} - {"VENDORED.md"}
+    for name, digest in listed.items():
+        assert hashlib.sha256((STATIC / "vendor" / name).read_bytes()).hexdigest() == digest, name
+
+
+def own_files() -> list[Path]:
+    return sorted(path for path in STATIC.iterdir() if path.suffix in (".js", ".html", ".css"))
+
+
+@pytest.mark.parametrize("path", own_files(), ids=lambda path: path.name)
+def test_pages_hold_nothing_that_the_policy_would_forbid_and_fetch_nothing_from_elsewhere(path):
+    text = path.read_text()
+    assert not re.search(r"https?://", text.replace("http://www.w3.org", "")), "the explorer needs no network"
+    assert "innerHTML" not in text and "eval(" not in text and "new Function" not in text
+    if path.suffix == ".html":
+        assert (
+            not re.search(r"<script(?![^>]*src=)", text)
+            and "<style" not in text
+            and not re.search(r"\son\w+=|style=", text)
+        )
+    assert len(text.splitlines()) <= 350
