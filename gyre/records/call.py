@@ -69,3 +69,16 @@ class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded
     at_s: float = 0.0
     wait_s: float = 0.0
     """Time before a cell took the call."""
+
+
+def output_room(prompt_tokens: int, payload_bytes: int) -> int:
+    """How many tokens a call may sample so that its record fits a message of the bus, whatever its prompt has in common with others.
+
+    A prompt's token is an id of 4 bytes. A sampled one is an id, a log-probability, a version, and, where it is of a tool call, its text
+    (`tool_payloads`): 12 bytes and TEXT_BYTES with room to spare. RECORD_BYTES are for all else that a record says.
+    """
+    return max(0, (payload_bytes - RECORD_BYTES - 4 * prompt_tokens) // (12 + TEXT_BYTES))
+
+
+TEXT_BYTES = 8
+RECORD_BYTES = 64 * 1024

@@ -11,6 +11,7 @@ HARNESSES = ("claude-code", "codex", "qwen-code", "opencode", "mini-swe-agent", 
 """Harnesses for which rules are shipped."""
 ENDPOINTS = ("chat", "messages", "responses")
 """Wire formats: OpenAI's chat completions, Anthropic's messages, OpenAI's responses."""
+STREAMS = ("live", "recorded", "by_harness")
 
 
 class RoleRule(Section):
@@ -100,6 +101,9 @@ class RolloutConfig(Section):
     """CPU threads of one engine."""
     device: str = "cpu"
     """Where the embedded engine runs, in torch's words."""
+    streams: str = "by_harness"
+    """What a streamed reply lets out before its call is on record. `live`: content as it is sampled; `recorded`: signs of life only, so that a
+    gateway that dies cuts no reply in two; `by_harness`: live, but recorded for harnesses that are known to give up on a cut stream."""
     harness: str = ""
     """The harness all calls come from, unless their environment names another; empty: recognised by each call (user agent, system prompt). May
     be one of your own, for your rules."""
@@ -111,6 +115,7 @@ class RolloutConfig(Section):
 
     def __post_init__(self) -> None:
         _check_word(self.role_default, "role_default", ROLES)
+        _check_word(self.streams, "streams", STREAMS)
         names = [rule.name for rule in self.role_rules]
         if twice := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"several rules are named {', '.join(sorted(twice))}: a name must tell which one decided")

@@ -6,50 +6,75 @@
 | a message of role `system` | a system message where it stands |
 | `tool_use` blocks | the assistant message's calls |
 | `tool_result` blocks | tool messages, before the text of the same user message |
-| `thinking`, `redacted_thinking` | gone: reasoning means nothing (normal.py) |
+| `thinking` blocks | the turn's reasoning: shown to the template, means nothing else (normal.py) |
+| `redacted_thinking` blocks | gone |
 | tools with `input_schema` | functions with `parameters` |
 | tools of Anthropic's servers (a `type` that is not `custom`) | left out: nobody here runs them |
-| `output_config`, `thinking`, `context_management`, `metadata`, `cache_control`, `top_k` | no effect: sampling is never constrained |
+| `thinking` enabled or adaptive | the reply's reasoning is shown, else it is kept back |
+| `stop_sequences`, `tool_choice`, `disable_parallel_tool_use`, `output_config.format`, `output_format` | options.py |
+| `context_management`, `output_config.effort`, `metadata`, `cache_control`, `top_k`, `service_tier` | no effect |
 """
 
 from typing import Any
 
 from services.rollout.core.normal import Call, Message, canonical_json, merged
-from services.rollout.core.request import (
-    MESSAGES_MAX,
-    MODEL_CHARS_MAX,
+from services.rollout.core.options import (
     BadRequest,
-    ChatRequest,
+    Tools,
+    checked_calls,
     clean,
+    count,
+    flag,
+    forced_tool,
+    json_instruction,
     json_object,
     number,
-    tools_of,
+    object_or_none,
+    stop_sequences,
+    with_instruction,
 )
+from services.rollout.core.request import ChatRequest, alias, conversation, tools_of
 
 
 def parse_messages_request(body: bytes, is_count: bool = False) -> ChatRequest:
     """`is_count`: a request to count its tokens, which names no max_tokens. Raises BadRequest."""
     data = json_object(body)
-    if data.get("stop_sequences"):
-        raise BadRequest(
-            "stop sequences are not supported; a turn ends at the model's end-of-turn token",
-            "stop_sequences",
-            "unsupported_parameter",
-        )
-    choice = data.get("tool_choice")
-    kind = choice.get("type") if isinstance(choice, dict) else None
-    if choice is not None and kind not in ("auto", "none"):
-        raise BadRequest(
-            "tool_choice must be auto or none: sampling is never constrained", "tool_choice", "unsupported_value"
-        )
+    tools, force, is_one_call = _choice(object_or_none(data, "tool_choice"), _tools(data.get("tools")))
+    messages = merged(_system(data.get("system")) + conversation(data.get("messages"), "messages", _item))
+    checked_calls(messages)
+    thinking = object_or_none(data, "thinking") or {}
     return ChatRequest(
-        messages=merged(_system(data.get("system")) + _messages(data.get("messages"))),
-        tools=[] if kind == "none" else _tools(data.get("tools")),
-        max_tokens=None if is_count else _max_tokens(data.get("max_tokens")),
+        messages=with_instruction(messages, _form(data)), tools=tools,
+        max_tokens=None if is_count else count(data.get("max_tokens"), "max_tokens"),
         temperature=number(data, "temperature", 0.0, 1.0), top_p=number(data, "top_p", 0.0, 1.0),
-        stream=data.get("stream") is True, include_usage=True,
-        model=clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]),
+        stream=flag(data, "stream"), include_usage=True, model=alias(data), force=force, is_one_call=is_one_call,
+        stop=stop_sequences(data.get("stop_sequences"), "stop_sequences"),
+        shows_reasoning=thinking.get("type") in ("enabled", "adaptive"),
     )  # fmt: skip
+
+
+def _choice(choice: dict[str, Any] | None, tools: Tools) -> tuple[Tools, str | None, bool]:
+    """Tools as the model is shown them, the one that it must call, and whether one call is the most."""
+    choice = choice or {"type": "auto"}
+    is_one_call = flag(choice, "disable_parallel_tool_use")
+    match choice:
+        case {"type": "auto"}:
+            return tools, None, is_one_call
+        case {"type": "none"}:
+            return [], None, is_one_call
+        case {"type": "any"}:
+            return tools, forced_tool("", tools, "tool_choice"), is_one_call
+        case {"type": "tool", "name": str(name)} if name:
+            return tools, forced_tool(name, tools, "tool_choice"), is_one_call
+    raise BadRequest(
+        "tool_choice.type must be auto, none, any, or tool with a name", "tool_choice", "unsupported_value"
+    )
+
+
+def _form(data: dict[str, Any]) -> str:
+    if (form := (object_or_none(data, "output_config") or {}).get("format")) is not None:
+        return json_instruction(form, "output_config.format")
+    return json_instruction(data.get("output_format"), "output_format")
 
 
 def _system(value: Any) -> list[Message]:
@@ -57,28 +82,20 @@ def _system(value: Any) -> list[Message]:
     return [Message("system", text)] if text else []
 
 
-def _messages(value: Any) -> list[Message]:
-    if not isinstance(value, list) or not value:
-        raise BadRequest("messages must be a list of at least one message", "messages")
-    if len(value) > MESSAGES_MAX:
-        raise BadRequest(f"{len(value)} messages, at most {MESSAGES_MAX} are taken", "messages")
-    found: list[Message] = []
-    for index, item in enumerate(value):
-        where = f"messages[{index}]"
-        if not isinstance(item, dict):
-            raise BadRequest(f"{where} must be an object", where)
-        match item.get("role"):
-            case "user":
-                found += _user(item.get("content"), f"{where}.content")
-            case "assistant":
-                found.append(_assistant(item.get("content"), f"{where}.content"))
-            case "system":
-                found.append(Message("system", _text(item.get("content"), f"{where}.content")))
-            case said:
-                raise BadRequest(
-                    f"{where}.role is {repr(said)[:80]}; known roles: user, assistant, system", f"{where}.role"
-                )
-    return found
+def _item(item: Any, where: str) -> list[Message]:
+    if not isinstance(item, dict):
+        raise BadRequest(f"{where} must be an object", where)
+    match item.get("role"):
+        case "user":
+            return _user(item.get("content"), f"{where}.content")
+        case "assistant":
+            return [_assistant(item.get("content"), f"{where}.content")]
+        case "system":
+            return [Message("system", _text(item.get("content"), f"{where}.content"))]
+        case said:
+            raise BadRequest(
+                f"{where}.role is {repr(said)[:80]}; known roles: user, assistant, system", f"{where}.role"
+            )
 
 
 def _user(content: Any, where: str) -> list[Message]:
@@ -102,21 +119,23 @@ def _user(content: Any, where: str) -> list[Message]:
 
 
 def _assistant(content: Any, where: str) -> Message:
-    texts, calls = [], []
+    texts, calls, thoughts = [], [], []
     for index, block in enumerate(_blocks(content, where)):
         place = f"{where}[{index}]"
         match block.get("type"):
-            case "thinking" | "redacted_thinking":
+            case "thinking":
+                thoughts.append(clean(block["thinking"]) if isinstance(block.get("thinking"), str) else "")
+            case "redacted_thinking":
                 continue
             case "tool_use":
                 name = block.get("name")
                 if not isinstance(name, str):
                     raise BadRequest(f"{place} must have a name", place)
                 arguments = clean(canonical_json(block.get("input") if block.get("input") is not None else {}))
-                calls.append(Call(str(block.get("id") or ""), clean(name), arguments))
+                calls.append(Call(clean(str(block.get("id") or "")), clean(name), arguments))
             case _:
                 texts.append(_text([block], place))
-    return Message("assistant", "\n".join(texts), tuple(calls))
+    return Message("assistant", "\n".join(texts), tuple(calls), reasoning="\n".join(thoughts))
 
 
 def _blocks(content: Any, where: str) -> list[dict[str, Any]]:
@@ -140,7 +159,7 @@ def _text(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _tools(value: Any) -> list[dict[str, Any]]:
+def _tools(value: Any) -> Tools:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -150,17 +169,7 @@ def _tools(value: Any) -> list[dict[str, Any]]:
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
             raise BadRequest(f"tools[{index}] must have a name", f"tools[{index}]")
     functions = [
-        {
-            "name": tool["name"],
-            "description": tool.get("description") or "",
-            "parameters": tool.get("input_schema") or {},
-        }
+        {"name": tool["name"], "description": tool.get("description") or "", "parameters": tool.get("input_schema") or None}
         for tool in own
-    ]
+    ]  # fmt: skip
     return tools_of([{"type": "function", "function": function} for function in functions])
-
-
-def _max_tokens(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadRequest("max_tokens must be a whole number of at least 1", "max_tokens")
-    return value

@@ -2,16 +2,17 @@
 
 Gone: key order and spacing of JSON in tool arguments, `1.0` against `1`, None against "", reasoning, names of tool calls' ids,
 white space around an assistant's text, and how an assistant's turn was split into messages. Kept: everything else.
+Reasoning is carried along all the same: a template may want to see it in turns that are not on record.
 """
 
 import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-_REASONING = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
+_REASONING = re.compile(r"^\s*<think>(.*?)</think>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,15 @@ class Message:
     content: str
     calls: tuple[Call, ...] = ()
     tool_call_id: str = ""
+    reasoning: str = field(default="", compare=False)
+    """Of an assistant's turn; two messages that differ in it only are the same."""
 
 
-def assistant(content: str, calls: tuple[Call, ...]) -> Message:
+def assistant(content: str, calls: tuple[Call, ...], reasoning: str = "") -> Message:
     """An assistant's turn: as replied to the harness and as it comes back, it is the same message."""
-    return Message("assistant", _REASONING.sub("", content, count=1).strip(), calls)
+    if (thought := _REASONING.match(content)) is not None:
+        content, reasoning = content[thought.end() :], reasoning or thought[1]
+    return Message("assistant", content.strip(), calls, reasoning=reasoning.strip())
 
 
 def merged(messages: Sequence[Message]) -> list[Message]:
@@ -44,8 +49,10 @@ def merged(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         if message.role == "assistant":
             if result and result[-1].role == "assistant":
-                message = Message("assistant", result[-1].content + message.content, result.pop().calls + message.calls)
-            result.append(assistant(message.content, message.calls))
+                last = result.pop()
+                said, thought = last.content + message.content, last.reasoning + message.reasoning
+                message = Message("assistant", said, last.calls + message.calls, reasoning=thought)
+            result.append(assistant(message.content, message.calls, message.reasoning))
         else:
             result.append(message)
     return result

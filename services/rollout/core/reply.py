@@ -1,13 +1,24 @@
-"""OpenAI's wire form of replies: plain, streamed, errors. Usage is always there (litellm#24176)."""
+"""A finished model call, and OpenAI's chat completions' form of it: plain, streamed, errors. Usage is always there (litellm#24176)."""
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from services.rollout.core.request import ChatRequest
 from services.rollout.core.toolcalls import Parsed
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a call before it is sampled."""
+
+    call_id: str
+    model: str
+    created_s: int
+    prompt_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,7 @@ class Reply:
             "completion_tokens": self.output_tokens,
             "total_tokens": self.prompt_tokens + self.output_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.parsed.reasoning_tokens},
         }
 
     def body(self) -> dict[str, Any]:
@@ -42,56 +54,104 @@ class Reply:
         if parsed.reasoning:
             message["reasoning_content"] = parsed.reasoning
         if parsed.calls:
-            message["tool_calls"] = self._calls()
+            message["tool_calls"] = self.tool_calls()
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish_reason}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": self.usage()}
+        head = _head(self.call_id, self.model, self.created_s, "chat.completion")
+        return {**head, "choices": [choice], "usage": self.usage()}
 
-    def last_chunks(self, sent: str, include_usage: bool) -> bytes:
-        """What a stream still lacks when `sent` of the content went out already, up to and including [DONE]."""
-        chunks: list[dict[str, Any]] = []
-        if self.parsed.reasoning:
-            chunks.append({"reasoning_content": self.parsed.reasoning})
-        if rest := self.parsed.content[len(sent) :]:
-            chunks.append({"content": rest})
-        chunks += [{"tool_calls": [{"index": index, **call}]} for index, call in enumerate(self._calls())]
-        events = [self._event([{"index": 0, "delta": delta, "finish_reason": None}]) for delta in chunks]
-        events.append(self._event([{"index": 0, "delta": {}, "finish_reason": self.finish_reason}], usage=self.usage()))
-        if include_usage:
-            events.append(self._event([], usage=self.usage()))
-        return b"".join(events) + DONE
-
-    def _calls(self) -> list[dict[str, Any]]:
+    def tool_calls(self) -> list[dict[str, Any]]:
         return [
             {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in self.parsed.calls
         ]
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": f"chatcmpl-{self.call_id}", "object": kind, "created": self.created_s, "model": self.model}
 
-    def _event(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
-        return _event({**self._head("chat.completion.chunk"), "choices": choices, **more})
+class ReplyStream(Protocol):
+    """A reply as server-sent events, whole ones only. Said in this order: `open`, `more` as often as there is something, `close` or `fail`."""
+
+    def open(self) -> bytes: ...
+
+    def more(self, reasoning: str, content: str) -> bytes:
+        """All that is certain so far; answers the events of what is new."""
+        ...
+
+    def close(self, reply: Reply) -> bytes:
+        """All that is left, of which calls are always."""
+        ...
+
+    def fail(self, body: dict[str, Any]) -> bytes:
+        """An error, of its body in the dialect's own words."""
+        ...
 
 
-def delta_event(call_id: str, model: str, created_s: int, delta: dict[str, Any]) -> bytes:
-    """One piece of a stream before its end."""
-    head = {"id": f"chatcmpl-{call_id}", "object": "chat.completion.chunk", "created": created_s, "model": model}
-    return _event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+class ChatStream:
+    """Chunks of chat completions; a call's name and arguments come in one."""
+
+    def __init__(self, head: Head, request: ChatRequest) -> None:
+        self._head = _head(head.call_id, head.model, head.created_s, "chat.completion.chunk")
+        self._include_usage = request.include_usage
+        self._reasoning = self._content = 0
+        """Characters that are out."""
+
+    def open(self) -> bytes:
+        return self._delta({"role": "assistant", "content": ""})
+
+    def more(self, reasoning: str, content: str) -> bytes:
+        events = b""
+        if new := reasoning[self._reasoning :]:
+            self._reasoning = len(reasoning)
+            events += self._delta({"reasoning_content": new})
+        if new := content[self._content :]:
+            self._content = len(content)
+            events += self._delta({"content": new})
+        return events
+
+    def close(self, reply: Reply) -> bytes:
+        events = self.more(reply.parsed.reasoning, reply.parsed.content)
+        for index, call in enumerate(reply.tool_calls()):
+            events += self._delta({"tool_calls": [{"index": index, **call}]})
+        events += self._chunk(
+            [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": reply.finish_reason}], reply.usage()
+        )
+        if self._include_usage:
+            events += self._chunk([], reply.usage())
+        return events + DONE
+
+    def fail(self, body: dict[str, Any]) -> bytes:
+        return _data(body) + DONE
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
+
+    def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        return _data({**self._head, "choices": choices, **({"usage": usage} if usage else {})})
 
 
 def error_body(message: str, kind: str, code: str, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def error_event(body: dict[str, Any]) -> bytes:
-    """An error after a stream has begun."""
-    return _event(body) + DONE
+def named_event(body: dict[str, Any]) -> bytes:
+    """An event that is named after its type."""
+    return f"event: {body['type']}\n".encode() + _data(body)
 
 
 def models_body(model: str, context_max: int) -> dict[str, Any]:
-    entry = {"id": model, "object": "model", "created": 0, "owned_by": "gyre", "context_length": context_max}
-    return {"object": "list", "data": [entry]}
+    """The list of models, in one form that the clients of both makers read."""
+    return {"object": "list", "data": [model_body(model, context_max)], "has_more": False, "first_id": model, "last_id": model}  # fmt: skip
 
 
-def _event(body: dict[str, Any]) -> bytes:
+def model_body(model: str, context_max: int) -> dict[str, Any]:
+    return {
+        "id": model, "object": "model", "created": 0, "owned_by": "gyre", "context_length": context_max,
+        "type": "model", "display_name": model, "created_at": "1970-01-01T00:00:00Z", "lifecycle": "active",
+        "max_input_tokens": context_max, "max_tokens": context_max,
+    }  # fmt: skip
+
+
+def _head(call_id: str, model: str, created_s: int, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{call_id}", "object": kind, "created": created_s, "model": model}
+
+
+def _data(body: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"

@@ -1,25 +1,40 @@
-"""A chat-completions request, checked: what is wrong is said with its place, never a 500."""
+"""A request in the form all wire formats share, and OpenAI's chat completions in it: what is wrong is said with its place, never a 500.
 
-import json
+| there | here |
+|---|---|
+| roles developer and system | system messages where they stand |
+| `reasoning_content`, `reasoning` of an assistant message | the turn's reasoning: shown to the template, means nothing else (normal.py) |
+| `max_completion_tokens`, else `max_tokens` | the limit of the output |
+| `stop`, `tool_choice`, `parallel_tool_calls` false, `response_format` | options.py |
+| `n` other than 1, `logprobs`, `functions`, `audio`, parts that are no text | refused |
+| `model`, `seed`, penalties, `user`, `metadata`, and what is unknown | no effect |
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gyre.errors import InvalidInput
 from services.rollout.core.normal import Call, Message, canonical_json, merged
+from services.rollout.core.options import (
+    BadRequest,
+    Tools,
+    checked_calls,
+    clean,
+    count,
+    flag,
+    forced_tool,
+    json_instruction,
+    json_object,
+    number,
+    object_or_none,
+    stop_sequences,
+    with_instruction,
+)
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 MESSAGES_MAX = 20_000
 MODEL_CHARS_MAX = 200
 """The alias is only said back."""
-
-
-class BadRequest(InvalidInput):
-    """`param` is the place, `error_code` OpenAI's word for it."""
-
-    def __init__(self, message: str, param: str | None = None, error_code: str = "invalid_value") -> None:
-        super().__init__(message)
-        self.param = param
-        self.error_code = error_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +48,10 @@ class ToolName:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What is used of a request. Ignored: model (an alias), seed, penalties, user, metadata and everything unknown."""
+    """What is used of a request."""
 
     messages: list[Message]
-    tools: list[dict[str, Any]] = field(default_factory=list)
+    tools: Tools = field(default_factory=list)
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -45,10 +60,16 @@ class ChatRequest:
     model: str = ""
     tool_names: dict[str, ToolName] = field(default_factory=dict)
     """Function → what the harness knows it as, where that is another name or form."""
+    stop: tuple[str, ...] = ()
+    force: str | None = None
+    """The reply must begin with a call: of this tool, of any where it is empty. None: the model's own choice."""
+    is_one_call: bool = False
+    """The reply ends after its first tool call."""
+    shows_reasoning: bool = True
 
     def variant(self) -> str:
         """What tells two calls apart that have the same conversation: a retry has all of it in common."""
-        return f"{self.max_tokens}/{self.temperature}/{self.top_p}"
+        return f"{self.max_tokens}/{self.temperature}/{self.top_p}/{self.stop}/{self.force}/{self.is_one_call}"
 
 
 def parse_request(body: bytes) -> ChatRequest:
@@ -56,84 +77,110 @@ def parse_request(body: bytes) -> ChatRequest:
     data = json_object(body)
     _refuse_unsupported(data)
     tools = tools_of(data.get("tools"))
-    if data.get("tool_choice") == "none":
-        tools = []
-    options = data.get("stream_options")
+    tools, force = _choice(data.get("tool_choice"), tools)
+    options = object_or_none(data, "stream_options") or {}
+    messages = merged(conversation(data.get("messages"), "messages", _item))
+    checked_calls(messages)
     return ChatRequest(
-        messages=_messages(data.get("messages")), tools=tools,
-        max_tokens=_max_tokens(data), temperature=number(data, "temperature", 0.0, 2.0), top_p=number(data, "top_p", 0.0, 1.0),
-        stream=data.get("stream") is True, include_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        model=clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]),
+        messages=with_instruction(messages, json_instruction(data.get("response_format"), "response_format")),
+        tools=tools, max_tokens=_max_tokens(data), temperature=number(data, "temperature", 0.0, 2.0), top_p=number(data, "top_p", 0.0, 1.0),
+        stream=flag(data, "stream"), include_usage=flag(options, "include_usage"), model=alias(data), force=force,
+        stop=stop_sequences(data.get("stop"), "stop"), is_one_call=not flag(data, "parallel_tool_calls", True),
     )  # fmt: skip
 
 
-def json_object(body: bytes) -> dict[str, Any]:
-    """Raises BadRequest."""
+def conversation(items: Any, where: str, convert: Callable[[Any, str], Iterable[Message]]) -> list[Message]:
+    """The messages of a request's list, each item by itself."""
+    if not isinstance(items, list) or not items:
+        raise BadRequest(f"{where} must be a list of at least one item", where)
+    if len(items) > MESSAGES_MAX:
+        raise BadRequest(f"{where}: {len(items)} items, at most {MESSAGES_MAX} are taken", where)
+    return [message for index, item in enumerate(items) for message in convert(item, f"{where}[{index}]")]
+
+
+def alias(data: dict[str, Any]) -> str:
+    return clean(str(data.get("model") or "")[:MODEL_CHARS_MAX])
+
+
+def tools_of(value: Any) -> Tools:
+    """Tools of chat completions' form; a function without parameters takes none."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise BadRequest("tools must be a list", "tools")
+    for index, tool in enumerate(value):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            raise BadRequest(f"tools[{index}] must be of type function, with a name", f"tools[{index}]")
+        if function.get("parameters") is None:
+            function["parameters"] = {"type": "object", "properties": {}}
+        elif not isinstance(function["parameters"], dict):
+            place = f"tools[{index}].function.parameters"
+            raise BadRequest(f"{place} must be a JSON schema, an object", place)
     try:
-        data = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}", error_code="invalid_json") from error
-    if not isinstance(data, dict):
-        raise BadRequest("the body must be a JSON object", error_code="invalid_json")
-    return data
+        canonical_json(value).encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"tools must be Unicode text: {error.reason}", "tools") from error
+    return value
 
 
 def _refuse_unsupported(data: dict[str, Any]) -> None:
     """Options that would silently do nothing although the harness counts on them."""
-    if data.get("n") not in (None, 1):
+    if data.get("n") is not None and (data["n"] != 1 or isinstance(data["n"], bool)):
         raise BadRequest("n must be 1: samples of a task are executions of their own", "n", "unsupported_value")
-    if data.get("stop"):
-        raise BadRequest(
-            "stop sequences are not supported; a turn ends at the model's end-of-turn token",
-            "stop",
-            "unsupported_parameter",
-        )
     if data.get("logprobs") or data.get("top_logprobs"):
         raise BadRequest(
             "log-probabilities are recorded by the gateway and not returned", "logprobs", "unsupported_parameter"
         )
-    wanted = data.get("response_format")
-    if wanted is not None and not (isinstance(wanted, dict) and wanted.get("type") == "text"):
-        raise BadRequest("only response_format of type text is supported", "response_format", "unsupported_value")
-    if data.get("tool_choice") not in (None, "none", "auto"):
-        raise BadRequest(
-            "tool_choice must be auto or none: sampling is never constrained", "tool_choice", "unsupported_value"
-        )
-    if data.get("functions"):
+    if data.get("functions") or data.get("function_call"):
         raise BadRequest("`functions` is not supported, use `tools`", "functions", "unsupported_parameter")
+    if data.get("audio") or data.get("modalities") not in (None, ["text"]):
+        raise BadRequest("this model says text only", "modalities", "unsupported_value")
 
 
-def _messages(value: Any) -> list[Message]:
-    if not isinstance(value, list) or not value:
-        raise BadRequest("messages must be a list of at least one message", "messages")
-    if len(value) > MESSAGES_MAX:
-        raise BadRequest(f"{len(value)} messages, at most {MESSAGES_MAX} are taken", "messages")
-    return merged([_message(item, f"messages[{index}]") for index, item in enumerate(value)])
+def _choice(choice: Any, tools: Tools) -> tuple[Tools, str | None]:
+    """Tools as the model is shown them, and the one that it must call."""
+    match choice:
+        case None | "auto":
+            return tools, None
+        case "none":
+            return [], None
+        case "required":
+            return tools, forced_tool("", tools, "tool_choice")
+        case {"type": "function", "function": {"name": str(name)}} if name:
+            return tools, forced_tool(name, tools, "tool_choice")
+    raise BadRequest(
+        "tool_choice must be auto, none, required, or a function by its name", "tool_choice", "unsupported_value"
+    )
 
 
-def _message(item: Any, where: str) -> Message:
+def _item(item: Any, where: str) -> list[Message]:
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object", where)
     said = item.get("role")
     if not isinstance(said, str) or said not in ROLES:
         raise BadRequest(f"{where}.role is {repr(said)[:80]}; known roles: {', '.join(ROLES)}", f"{where}.role")
     role = ROLES[said]
-    calls = _calls(item.get("tool_calls"), f"{where}.tool_calls") if role == "assistant" else ()
-    answered = item.get("tool_call_id")
-    if role == "tool" and not isinstance(answered, str):
-        raise BadRequest(f"{where}.tool_call_id must say which call this answers", f"{where}.tool_call_id")
-    return Message(
-        role, _content(item.get("content"), f"{where}.content"), calls, clean(answered) if role == "tool" else ""
-    )
+    content = _content(item.get("content"), f"{where}.content", is_optional=role in ("assistant", "tool"))
+    if role == "tool":
+        answered = item.get("tool_call_id")
+        if not isinstance(answered, str):
+            raise BadRequest(f"{where}.tool_call_id must say which call this answers", f"{where}.tool_call_id")
+        return [Message("tool", content, tool_call_id=clean(answered))]
+    if role != "assistant":
+        return [Message(role, content)]
+    reasoning = item.get("reasoning_content") or item.get("reasoning")
+    reasoning = clean(reasoning) if isinstance(reasoning, str) else ""
+    return [Message(role, content, _calls(item.get("tool_calls"), f"{where}.tool_calls"), reasoning=reasoning)]
 
 
-def _content(value: Any, where: str) -> str:
-    if value is None:
+def _content(value: Any, where: str, is_optional: bool) -> str:
+    if value is None and is_optional:
         return ""
     if isinstance(value, str):
         return clean(value)
     if not isinstance(value, list):
-        raise BadRequest(f"{where} must be text, a list of parts, or null", where)
+        raise BadRequest(f"{where} must be text or a list of parts", where)
     texts = []
     for index, part in enumerate(value):
         kind = part.get("type") if isinstance(part, dict) else None
@@ -141,7 +188,7 @@ def _content(value: Any, where: str) -> str:
             continue
         if kind != "text" or not isinstance(part.get("text"), str):
             raise BadRequest(
-                f"{where}[{index}] must be a part of type text: this model reads text only", f"{where}[{index}]"
+                f"{where}[{index}] is of type {repr(kind)[:80]}: this model reads text only", f"{where}[{index}]"
             )
         texts.append(clean(part["text"]))
     return "".join(texts)
@@ -160,49 +207,12 @@ def _calls(value: Any, where: str) -> tuple[Call, ...]:
         arguments = function.get("arguments")
         if not isinstance(arguments, str):
             arguments = canonical_json(arguments) if arguments is not None else "{}"
-        calls.append(Call(str(item.get("id") or ""), clean(function["name"]), clean(arguments)))
+        calls.append(Call(clean(str(item.get("id") or "")), clean(function["name"]), clean(arguments)))
     return tuple(calls)
-
-
-def tools_of(value: Any) -> list[dict[str, Any]]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise BadRequest("tools must be a list", "tools")
-    for index, tool in enumerate(value):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise BadRequest(f"tools[{index}] must be of type function, with a name", f"tools[{index}]")
-    try:
-        canonical_json(value).encode()
-    except UnicodeEncodeError as error:
-        raise BadRequest(f"tools must be Unicode text: {error.reason}", "tools") from error
-    return value
 
 
 def _max_tokens(data: dict[str, Any]) -> int | None:
     for name in ("max_completion_tokens", "max_tokens"):
-        value = data.get(name)
-        if value is not None:
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise BadRequest(f"{name} must be a whole number of at least 1", name)
-            return value
+        if data.get(name) is not None:
+            return count(data[name], name)
     return None
-
-
-def number(data: dict[str, Any], name: str, low: float, high: float) -> float | None:
-    value = data.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-        raise BadRequest(f"{name} must be a number from {low:g} to {high:g}", name)
-    return float(value)
-
-
-def clean(text: str) -> str:
-    """Lone surrogates (JSON can carry them, UTF-8 cannot) become question marks."""
-    try:
-        text.encode()
-        return text
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()

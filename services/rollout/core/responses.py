@@ -6,31 +6,36 @@
 | `message` items of role developer or system | system messages where they stand |
 | `function_call`, `custom_tool_call` items | calls of the assistant message they belong to; free text becomes `{"input": text}` |
 | their `_output` items | tool messages |
-| `reasoning`, `web_search_call` items | gone: reasoning means nothing (normal.py), and searches are run by nobody here |
+| `reasoning` items | their text is the turn's reasoning: shown to the template, means nothing else (normal.py) |
+| `web_search_call` items | gone: searches are run by nobody here |
 | a `namespace` of tools | its tools, named `namespace__name` |
 | `custom` tools (free text) | functions of one text, `input` |
 | built-in tools (`web_search` and others) | left out: nobody here runs them |
-| `previous_response_id`, `conversation` | refused: nothing is stored, the whole conversation must be sent |
-| `reasoning`, `include`, `store`, `text.verbosity`, `metadata` | no effect |
+| `max_output_tokens`, `tool_choice`, `parallel_tool_calls` false, `text.format` | options.py |
+| `previous_response_id`, `conversation`, `background` | refused: nothing is stored, the whole conversation must be sent |
+| `top_logprobs`, log-probabilities in `include` | refused |
+| `reasoning`, other `include`, `store`, `text.verbosity`, `truncation`, `metadata` | no effect |
 """
 
 from typing import Any
 
 from services.rollout.core.normal import Call, Message, canonical_json, merged
-from services.rollout.core.request import (
-    MESSAGES_MAX,
-    MODEL_CHARS_MAX,
-    ROLES,
+from services.rollout.core.options import (
     BadRequest,
-    ChatRequest,
-    ToolName,
+    Tools,
+    checked_calls,
     clean,
+    count,
+    flag,
+    forced_tool,
+    json_instruction,
     json_object,
     number,
-    tools_of,
+    object_or_none,
+    with_instruction,
 )
+from services.rollout.core.request import ROLES, ChatRequest, ToolName, alias, conversation, tools_of
 
-_GONE = ("reasoning", "web_search_call")
 _FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
@@ -39,30 +44,48 @@ def parse_responses_request(body: bytes) -> ChatRequest:
     data = json_object(body)
     _refuse_unsupported(data)
     names: dict[str, ToolName] = {}
-    tools = [] if data.get("tool_choice") == "none" else _tools(data.get("tools"), "tools", names)
+    tools, force = _choice(data.get("tool_choice"), tools_of(_tools(data.get("tools"), "tools", names)))
+    messages = merged(_instructions(data.get("instructions")) + _input(data.get("input")))
+    if not messages:
+        raise BadRequest("input must hold at least one message", "input")
+    checked_calls(messages)
+    form = json_instruction((object_or_none(data, "text") or {}).get("format"), "text.format")
+    limit = data.get("max_output_tokens")
     return ChatRequest(
-        messages=merged(_instructions(data.get("instructions")) + _input(data.get("input"))), tools=tools_of(tools),
-        max_tokens=_max_tokens(data.get("max_output_tokens")),
+        messages=with_instruction(messages, form), tools=tools, max_tokens=None if limit is None else count(limit, "max_output_tokens"),
         temperature=number(data, "temperature", 0.0, 2.0), top_p=number(data, "top_p", 0.0, 1.0),
-        stream=data.get("stream") is True, include_usage=True,
-        model=clean(str(data.get("model") or "")[:MODEL_CHARS_MAX]), tool_names=names,
+        stream=flag(data, "stream"), include_usage=True, model=alias(data), tool_names=names, force=force,
+        is_one_call=not flag(data, "parallel_tool_calls", True),
     )  # fmt: skip
 
 
 def _refuse_unsupported(data: dict[str, Any]) -> None:
-    for name in ("previous_response_id", "conversation"):
+    for name in ("previous_response_id", "conversation", "background"):
         if data.get(name):
             raise BadRequest(
                 f"{name}: nothing is stored here, send the whole conversation as input", name, "unsupported_parameter"
             )
-    if data.get("tool_choice") not in (None, "none", "auto"):
+    include = data.get("include")
+    if data.get("top_logprobs") or (isinstance(include, list) and "message.output_text.logprobs" in include):
         raise BadRequest(
-            "tool_choice must be auto or none: sampling is never constrained", "tool_choice", "unsupported_value"
+            "log-probabilities are recorded by the gateway and not returned", "top_logprobs", "unsupported_parameter"
         )
-    text = data.get("text")
-    form = text.get("format") if isinstance(text, dict) else None
-    if form is not None and not (isinstance(form, dict) and form.get("type") == "text"):
-        raise BadRequest("only text.format of type text is supported", "text.format", "unsupported_value")
+
+
+def _choice(choice: Any, tools: Tools) -> tuple[Tools, str | None]:
+    """Tools as the model is shown them, and the one that it must call."""
+    match choice:
+        case None | "auto":
+            return tools, None
+        case "none":
+            return [], None
+        case "required":
+            return tools, forced_tool("", tools, "tool_choice")
+        case {"type": "function" | "custom", "name": str(name)} if name:
+            return tools, forced_tool(_name(choice.get("namespace"), name), tools, "tool_choice")
+    raise BadRequest(
+        "tool_choice must be auto, none, required, or a function or custom tool by its name", "tool_choice", "unsupported_value"
+    )  # fmt: skip
 
 
 def _instructions(value: Any) -> list[Message]:
@@ -74,44 +97,44 @@ def _instructions(value: Any) -> list[Message]:
 
 
 def _input(value: Any) -> list[Message]:
-    if isinstance(value, str):
-        return [Message("user", clean(value))]
-    if not isinstance(value, list) or not value:
-        raise BadRequest("input must be text or a list of at least one item", "input")
-    if len(value) > MESSAGES_MAX:
-        raise BadRequest(f"{len(value)} items, at most {MESSAGES_MAX} are taken", "input")
-    found = [_item(item, f"input[{index}]") for index, item in enumerate(value)]
-    return [message for message in found if message is not None]
+    return [Message("user", clean(value))] if isinstance(value, str) else conversation(value, "input", _item)
 
 
-def _item(item: Any, where: str) -> Message | None:
-    """None for what is gone."""
+def _item(item: Any, where: str) -> list[Message]:
+    """None at all for what is gone."""
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object", where)
     match item.get("type", "message"):
         case "message":
-            return _message(item, where)
+            return [_message(item, where)]
         case "function_call" | "custom_tool_call" as kind:
-            name = item.get("name")
-            if not isinstance(name, str):
-                raise BadRequest(f"{where} must have a name", where)
-            said = item.get("arguments" if kind == "function_call" else "input")
-            arguments = said if isinstance(said, str) else canonical_json(said if said is not None else {})
-            if kind == "custom_tool_call":
-                arguments = canonical_json({"input": arguments})
-            call = Call(str(item.get("call_id") or ""), clean(_name(item.get("namespace"), name)), clean(arguments))
-            return Message("assistant", "", (call,))
+            return [Message("assistant", "", (_call(item, kind, where),))]
         case "function_call_output" | "custom_tool_call_output":
             answered = item.get("call_id")
             if not isinstance(answered, str):
                 raise BadRequest(f"{where}.call_id must say which call this answers", f"{where}.call_id")
-            return Message("tool", _text(item.get("output"), f"{where}.output"), tool_call_id=clean(answered))
-        case kind if kind in _GONE:
-            return None
+            return [Message("tool", _text(item.get("output"), f"{where}.output"), tool_call_id=clean(answered))]
+        case "reasoning":
+            parts = item.get("content") if isinstance(item.get("content"), list) else []
+            texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+            return [Message("assistant", "", reasoning=clean("\n".join(texts)))] if texts else []
+        case "web_search_call":
+            return []
         case kind:
             raise BadRequest(
                 f"{where} is of type {repr(kind)[:80]}, which is not supported", where, "unsupported_value"
             )
+
+
+def _call(item: dict[str, Any], kind: str, where: str) -> Call:
+    name = item.get("name")
+    if not isinstance(name, str):
+        raise BadRequest(f"{where} must have a name", where)
+    said = item.get("arguments" if kind == "function_call" else "input")
+    arguments = said if isinstance(said, str) else canonical_json(said if said is not None else {})
+    if kind == "custom_tool_call":
+        arguments = canonical_json({"input": arguments})
+    return Call(clean(str(item.get("call_id") or "")), clean(_name(item.get("namespace"), name)), clean(arguments))
 
 
 def _message(item: dict[str, Any], where: str) -> Message:
@@ -142,13 +165,13 @@ def _text(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _tools(value: Any, where: str, names: dict[str, ToolName], namespace: str = "") -> list[dict[str, Any]]:
+def _tools(value: Any, where: str, names: dict[str, ToolName], namespace: str = "") -> Tools:
     """Functions in chat completions' form; `names` takes up what they were."""
     if value is None:
         return []
     if not isinstance(value, list):
         raise BadRequest(f"{where} must be a list", where)
-    found: list[dict[str, Any]] = []
+    found: Tools = []
     for index, tool in enumerate(value):
         place = f"{where}[{index}]"
         kind = tool.get("type") if isinstance(tool, dict) else None
@@ -164,7 +187,7 @@ def _tools(value: Any, where: str, names: dict[str, ToolName], namespace: str = 
             continue
         if namespace or kind == "custom":
             names[clean(_name(namespace, name))] = ToolName(name, namespace, kind == "custom")
-        parameters = _FREE_TEXT if kind == "custom" else tool.get("parameters") or {}
+        parameters = _FREE_TEXT if kind == "custom" else tool.get("parameters") or None
         function = {
             "name": _name(namespace, name),
             "description": tool.get("description") or "",
@@ -176,9 +199,3 @@ def _tools(value: Any, where: str, names: dict[str, ToolName], namespace: str = 
 
 def _name(namespace: Any, name: str) -> str:
     return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name
-
-
-def _max_tokens(value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise BadRequest("max_output_tokens must be a whole number of at least 1", "max_output_tokens")
-    return value

@@ -1,16 +1,19 @@
 """One attempt's model calls: its tokens, its books of turns, and the replies a retry is answered from."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from gyre.records import CallRecorded, array
+from gyre.records import CallRecorded, Sampling, array
 from services.rollout.core.normal import next_digest, prefix_digests
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
+from services.rollout.core.streaming import OutputReader, before_stop
 from services.rollout.core.template import ChatTemplate
-from services.rollout.core.toolcalls import Parsed, parse
+from services.rollout.core.toolcalls import THINK_CLOSE, Parsed, call_prefix, parse
 from services.rollout.core.trie import Context, Ids, SessionTrie
 
 
@@ -22,10 +25,33 @@ class Model:
         self.renderer = Renderer(template)
         self.stop_ids = template.stop_ids
 
-    def read(self, output_ids: list[int], call_id: str) -> Parsed:
-        """The message these sampled tokens are; its end-of-turn token is no text."""
+    def read(self, output_ids: list[int], call_id: str, sampling: Sampling) -> Parsed:
+        """The message these sampled tokens are; the token or text that ended it is none of it."""
         ids = output_ids[:-1] if output_ids and output_ids[-1] in self.stop_ids else output_ids
-        return parse(self.template.decode(ids), call_id, self.renderer.think_open)
+        text, stop = before_stop(self.template.decode(ids), sampling.stop_sequences)
+        parsed = parse(sampling.prefix + text, call_id, self.renderer.think_open)
+        if not stop and not parsed.reasoning:
+            return parsed
+        return replace(
+            parsed, stop_sequence=stop, reasoning_tokens=self._reasoning_tokens(ids) if parsed.reasoning else 0
+        )
+
+    def reader(self, sampling: Sampling) -> OutputReader:
+        """Reads the same while the tokens come."""
+        return OutputReader(self.template.decode, self.stop_ids, self.renderer.think_open, sampling)
+
+    def prefix(self, force: str | None) -> str:
+        """What a reply that must call a tool is made to begin with (ChatRequest.force)."""
+        if force is None:
+            return ""
+        return (f"\n{THINK_CLOSE}\n\n" if self.renderer.think_open else "") + call_prefix(force)
+
+    def _reasoning_tokens(self, ids: list[int]) -> int:
+        """Tokens up to the one that closes the reasoning; all when none does."""
+        closed_at = bisect_left(
+            range(len(ids)), True, key=lambda at: THINK_CLOSE in self.template.decode(ids[: at + 1])
+        )
+        return min(closed_at + 1, len(ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +95,12 @@ class Session:
         else:
             new = model.renderer.after_reply(request.messages, count, known.last_token(), request.tools, self.payloads)
             ids = np.concatenate([known.tokens(), np.array(new, np.int32)])
+        if prefix := model.prefix(request.force):
+            ids = np.concatenate([ids, np.array(model.template.encode(prefix), np.int32)])
         parent, kept = self.trie.place(ids, known)
         return Prompt(ids, parent, kept, digests[-1])
 
-    def recorded(self, digest: bytes, wanted: Mapping[str, float]) -> CallRecorded | None:
+    def recorded(self, digest: bytes, wanted: Mapping[str, Any]) -> CallRecorded | None:
         """The record of the same call made before: same conversation, same sampling parameters as `wanted`.
 
         Two equal calls that a harness means as two samples cannot be told from a retry: equal histories never fork."""
@@ -84,7 +112,7 @@ class Session:
     def take(self, record: CallRecorded, model: Model, parsed: Parsed | None = None) -> Parsed:
         """Take a record in, fresh or from the bus after a restart; answers the message it is. Repeats change nothing."""
         output = array(record.output_ids, "int32")
-        parsed = parsed or model.read(output.tolist(), record.call_id)
+        parsed = parsed or model.read(output.tolist(), record.call_id, record.sampling)
         self.next_index = max(self.next_index, record.call_index + 1)
         if self.trie.context(record.call_id) is not None:
             return parsed

@@ -1,8 +1,9 @@
-"""Text of a streamed reply: only what is certainly content leaves early, so that plain and streamed replies are the same."""
+"""What a call's tokens say while they come: only what is certain leaves early, so that plain and streamed replies are the same."""
 
 from collections.abc import Callable, Sequence
 
-from services.rollout.core.toolcalls import OPEN, THINK_CLOSE, THINK_OPEN
+from gyre.records import Sampling
+from services.rollout.core.toolcalls import CLOSE, OPEN, THINK_CLOSE, THINK_OPEN, parse
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -28,47 +29,114 @@ class TokenText:
         return text[len(before) :]
 
 
-class ContentStream:
-    """Releases the start of the content as it becomes certain; what `push` gave is a prefix of `parse(text).content`."""
+class SaidStream:
+    """Reasoning and content as they become certain: each is a beginning of what `parse` says of the whole text."""
 
     def __init__(self, think_open: bool = False) -> None:
+        self.reasoning = ""
+        self.content = ""
         self._text = ""
-        self._reasoning = think_open
-        self._reasoned = False
-        """Reasoning was skipped; there is no second one."""
-        self._begun = False
-        self._sent = 0
+        """What is still to be told; in the content, all of it."""
+        self._state = "thinking" if think_open else "begin"
+        self._is_first = True
 
-    def push(self, text: str) -> str:
+    def push(self, text: str) -> None:
         self._text += text
-        if not self._begun and not self._begin():
-            return ""
-        certain = self._text
-        if (at := certain.find(OPEN)) >= 0:
-            certain = certain[:at]
-        else:
-            certain = certain[: len(certain) - _overlap(certain, OPEN)]
-        certain = certain.rstrip()
-        new = certain[self._sent :]
-        self._sent = max(self._sent, len(certain))
-        return new
+        if self._is_first and not self._begin():
+            return
+        if self._state == "thinking":
+            inside, closed, after = self._text.partition(THINK_CLOSE)
+            self.reasoning = self._longer(self.reasoning, inside if closed else _without_begun(inside, THINK_CLOSE))
+            if not closed:
+                return
+            self._text, self._state = after, "content"
+        certain, opened, _ = self._text.partition(OPEN)
+        self.content = self._longer(self.content, certain if opened else _without_begun(certain, OPEN))
 
     def _begin(self) -> bool:
-        """Skip reasoning and white space; False while it is open whether reasoning comes."""
+        """False while it is open whether the text begins with reasoning."""
         stripped = self._text.lstrip()
-        if self._reasoning or (stripped.startswith(THINK_OPEN) and not self._reasoned):
-            _, closed, after = self._text.partition(THINK_CLOSE)
-            if not closed:
-                return False
-            self._text, self._reasoning, self._reasoned = after, False, True
-            stripped = after.lstrip()
-        elif THINK_OPEN.startswith(stripped) and not self._reasoned:
+        if len(stripped) < len(THINK_OPEN) and THINK_OPEN.startswith(stripped):
             return False
-        self._text = stripped
-        self._begun = bool(stripped)
-        return self._begun
+        if stripped.startswith(THINK_OPEN):
+            self._text, self._state = stripped[len(THINK_OPEN) :], "thinking"
+        elif self._state == "begin":
+            self._state = "content"
+        self._is_first = False
+        return True
+
+    @staticmethod
+    def _longer(said: str, text: str) -> str:
+        new = text.strip()
+        return new if len(new) > len(said) else said
 
 
-def _overlap(text: str, word: str) -> int:
-    """Length of the longest end of `text` that begins `word`."""
-    return next((size for size in range(min(len(word), len(text)), 0, -1) if word.startswith(text[-size:])), 0)
+class OutputReader:
+    """Reads a running call's tokens, also for where they must end: at a stop sequence, after the one call that is wanted."""
+
+    def __init__(self, decode: Decode, stop_ids: Sequence[int], think_open: bool, sampling: Sampling) -> None:
+        self._decode = decode
+        self._stop_ids = frozenset(stop_ids)
+        self._think_open = think_open
+        self._sampling = sampling
+        self._longest = max((len(stop) for stop in sampling.stop_sequences), default=0)
+        self._ids: list[int] = []
+        self._tokens = TokenText(decode)
+        self._text = ""
+        self._told = 0
+        """Characters that cannot become part of a stop sequence any more."""
+        self._said = SaidStream(think_open)
+        self._said.push(sampling.prefix)
+
+    @property
+    def reasoning(self) -> str:
+        return self._said.reasoning
+
+    @property
+    def content(self) -> str:
+        return self._said.content
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the output may have to end before the model ends it."""
+        return bool(self._longest) or self._sampling.is_one_call
+
+    def push(self, ids: Sequence[int]) -> int | None:
+        """How many of all tokens so far are the output, when it must end there."""
+        ids = [token for token in ids if token not in self._stop_ids]
+        before = len(self._ids)
+        self._ids.extend(ids)
+        self._text += self._tokens.push(ids)
+        if self.is_watching and self._ends(self._text, max(0, self._told - self._longest)):
+            for kept in range(before + 1, len(self._ids) + 1):
+                if self._ends(self._decode(self._ids[:kept]), 0):
+                    self._said.push(before_stop(self._text, self._sampling.stop_sequences)[0][self._told :])
+                    return kept
+        certain = len(self._text)
+        for stop in self._sampling.stop_sequences:
+            certain = min(certain, len(_without_begun(self._text, stop)))
+        self._said.push(self._text[self._told : certain])
+        self._told = max(self._told, certain)
+        return None
+
+    def _ends(self, text: str, start: int) -> bool:
+        if any(text.find(stop, start) >= 0 for stop in self._sampling.stop_sequences):
+            return True
+        if not self._sampling.is_one_call or CLOSE not in text:
+            return False
+        return bool(parse(self._sampling.prefix + text, "", self._think_open).calls)
+
+
+def before_stop(text: str, stops: Sequence[str]) -> tuple[str, str]:
+    """(text before the first stop sequence in it, that sequence); the text and nothing when there is none."""
+    found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
+    if not found:
+        return text, ""
+    at, stop = min(found, key=lambda one: (one[0], len(one[1])))
+    return text[:at], stop
+
+
+def _without_begun(text: str, word: str) -> str:
+    """`text` less the longest end of it that begins `word`."""
+    size = next((size for size in range(min(len(word) - 1, len(text)), 0, -1) if word.startswith(text[-size:])), 0)
+    return text[: len(text) - size]

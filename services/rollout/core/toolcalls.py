@@ -1,6 +1,7 @@
 """From sampled text to an assistant's message: reasoning, content, tool calls in Qwen's `<tool_call>{json}</tool_call>`.
 
-A block that is no JSON object, or has no name, stays in the content: the harness decides what to make of it.
+A block that is no JSON object, or has no name, stays in the content: the harness decides what to make of it. Reasoning that was cut before its
+end is reasoning.
 """
 
 import hashlib
@@ -25,6 +26,10 @@ class Parsed:
     content: str
     calls: tuple[Call, ...]
     reasoning: str = ""
+    reasoning_tokens: int = 0
+    """Of the output, up to the end of its reasoning."""
+    stop_sequence: str = ""
+    """What ended the output, where the request named it; it is in no field of the message."""
 
     def message(self) -> Message:
         return assistant(self.content, self.calls)
@@ -50,14 +55,17 @@ def tool_call_id(call_id: str, index: int) -> str:
     return "call_" + hashlib.sha256(f"{call_id}/{index}".encode()).hexdigest()[:24]
 
 
+def call_prefix(name: str) -> str:
+    """The beginning of a call: of this tool, of any where `name` is empty."""
+    return f'{OPEN}\n{{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "arguments": ' if name else '"')
+
+
 def _split_reasoning(text: str, think_open: bool) -> tuple[str, str]:
     stripped = text.lstrip()
     opened = stripped.startswith(THINK_OPEN)
     if not opened and not think_open:
         return "", text
-    inside, closed, after = (stripped[len(THINK_OPEN) :] if opened else stripped).partition(THINK_CLOSE)
-    if not closed and not think_open:
-        return "", text
+    inside, _, after = (stripped[len(THINK_OPEN) :] if opened else stripped).partition(THINK_CLOSE)
     return inside.strip(), after
 
 

@@ -1,30 +1,20 @@
-"""The wire formats a model call may come in: how each is read, answered, streamed, refused.
+"""The wire formats a model call may come in: how each is read, answered, streamed, refused. And when a stream lets out what.
 
-| | CHAT | MESSAGES | RESPONSES |
-|---|---|---|---|
-| whose | OpenAI's chat completions | Anthropic's messages | OpenAI's responses |
-| streams | content as soon as it is certain | the reply whole, when it is on record | as messages |
-
-Claude Code gives up when a stream breaks off after its first content, and asks again when it breaks off before (docs/harnesses.md): so nothing
-of a message is let out that a gateway's death could cut in two.
+A stream says content as soon as it is certain, tool calls when they are whole. A gateway's death cuts it; how harnesses take that was tried
+(docs/harnesses.md): Claude Code gives up after the first content, Qwen Code even after the headers. So to these nothing is let out before
+the call is on record but, to Claude Code, signs of life, and to Qwen Code those late.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from services.rollout.core.anthropic import parse_messages_request
-from services.rollout.core.reply import Reply, delta_event, error_event
+from services.rollout.core.messages_reply import PING, MessageStream, message_body, message_error
+from services.rollout.core.reply import KEEP_ALIVE, ChatStream, Head, Reply, ReplyStream
 from services.rollout.core.request import ChatRequest, parse_request
 from services.rollout.core.responses import parse_responses_request
-from services.rollout.core.responses_reply import response_body, response_error_event, response_events
-
-_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-_ERROR_TYPES = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large", 429: "rate_limit_error",
-}  # fmt: skip
+from services.rollout.core.responses_reply import ResponseStream, response_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,97 +27,45 @@ class Wire:
     """Raises BadRequest."""
     body: Callable[[Reply, ChatRequest], dict[str, Any]]
     """The plain reply."""
-    opening: Callable[[str, str, int], bytes]
-    """What a stream begins with, of (call id, model, created_s)."""
-    delta: Callable[[str, str, int, str], bytes] | None
-    """A piece of content, its text last; None where content is let out only whole."""
-    closing: Callable[[Reply, str, ChatRequest], bytes]
-    """The rest of a stream, of (reply, content that is out, request)."""
+    stream: Callable[[Head, ChatRequest], ReplyStream]
     error: Callable[[int, dict[str, Any]], dict[str, Any]]
     """An error's body, of (status, the body as OpenAI has it)."""
-    error_event: Callable[[dict[str, Any]], bytes]
-    """An error's body in a stream that has begun."""
+    keep_alive: bytes = KEEP_ALIVE
 
 
-def message_body(reply: Reply, _request: ChatRequest | None = None) -> dict[str, Any]:
-    """A finished message: text, then tool calls. Reasoning is kept back: it would have to be signed."""
-    parsed = reply.parsed
-    text = [{"type": "text", "text": parsed.content}] if parsed.content or not parsed.calls else []
-    calls = [
-        {"type": "tool_use", "id": call.call_id, "name": call.name, "input": _object(call.arguments)}
-        for call in parsed.calls
-    ]
-    return {
-        "id": f"msg_{reply.call_id}", "type": "message", "role": "assistant", "model": reply.model, "content": text + calls,
-        "stop_reason": _STOP_REASONS[reply.finish_reason], "stop_sequence": None, "usage": _usage(reply, reply.output_tokens),
-    }  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a stream lets out before the call is on record."""
+
+    content: bool
+    quiet_s: float = 0.0
+    """Before the first sign of life, headers included, comes as any other."""
 
 
-def message_events(reply: Reply, _sent: str = "", _request: ChatRequest | None = None) -> bytes:
-    """A whole message as a stream: every block in one delta."""
-    body = message_body(reply)
-    empty = {**body, "content": [], "stop_reason": None, "usage": _usage(reply, 0)}
-    events = [_event({"type": "message_start", "message": empty})]
-    for index, block in enumerate(body["content"]):
-        if block["type"] == "text":
-            start, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
-        else:
-            start = {**block, "input": {}}
-            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-        events += [
-            _event({"type": "content_block_start", "index": index, "content_block": start}),
-            _event({"type": "content_block_delta", "index": index, "delta": delta}),
-            _event({"type": "content_block_stop", "index": index}),
-        ]
-    end = {"stop_reason": body["stop_reason"], "stop_sequence": None}
-    events.append(_event({"type": "message_delta", "delta": end, "usage": body["usage"]}))
-    events.append(_event({"type": "message_stop"}))
-    return b"".join(events)
+LIVE = Pace(content=True)
+PACES = {"claude-code": Pace(content=False), "qwen-code": Pace(content=False, quiet_s=60.0)}
+"""By harness; Qwen Code's own patience is two minutes."""
 
 
-def _object(arguments: str) -> dict[str, Any]:
-    """Arguments are a JSON object, or the text would be no call (toolcalls.py); NaN and Infinity, which are no JSON, are said as text."""
-    return json.loads(arguments or "{}", parse_constant=str)
+def pace_of(harness: str, streams: str) -> Pace:
+    """`streams` is the configured word: live, recorded, or by_harness."""
+    match streams:
+        case "live":
+            return LIVE
+        case "recorded":
+            return PACES.get(harness, PACES["claude-code"])
+    return PACES.get(harness, LIVE)
 
 
-def message_error(status: int, body: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "error",
-        "error": {"type": _ERROR_TYPES.get(status, "api_error"), "message": body["error"]["message"]},
-    }
+CHAT = Wire("chat", parse_request, lambda reply, _request: reply.body(), ChatStream, lambda _status, body: body)
+MESSAGES = Wire("messages", parse_messages_request, message_body, MessageStream, message_error, keep_alive=PING)
+RESPONSES = Wire("responses", parse_responses_request, response_body, ResponseStream, lambda _status, body: body)
 
 
-def _usage(reply: Reply, output_tokens: int) -> dict[str, int]:
-    """Cached tokens are not among `input_tokens`: the three sum up to the prompt."""
-    return {
-        "input_tokens": reply.prompt_tokens - reply.cached_tokens, "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": reply.cached_tokens, "output_tokens": output_tokens,
-    }  # fmt: skip
-
-
-def _event(body: dict[str, Any]) -> bytes:
-    return f"event: {body['type']}\ndata: {json.dumps(body, separators=(',', ':'))}\n\n".encode()
-
-
-CHAT = Wire(
-    endpoint="chat", parse=parse_request, body=lambda reply, _request: reply.body(),
-    opening=lambda call_id, model, created_s: delta_event(call_id, model, created_s, {"role": "assistant", "content": ""}),
-    delta=lambda call_id, model, created_s, text: delta_event(call_id, model, created_s, {"content": text}),
-    closing=lambda reply, sent, request: reply.last_chunks(sent, request.include_usage), error=lambda _status, body: body, error_event=error_event,
-)  # fmt: skip
-MESSAGES = Wire(
-    endpoint="messages", parse=parse_messages_request, body=message_body, opening=lambda *_: b"", delta=None,
-    closing=message_events, error=message_error, error_event=_event,
-)  # fmt: skip
-
-RESPONSES = Wire(
-    endpoint="responses", parse=parse_responses_request, body=response_body, opening=lambda *_: b"", delta=None,
-    closing=response_events, error=lambda _status, body: body, error_event=response_error_event,
-)  # fmt: skip
-
-
-def wire_of(path: str) -> Wire:
-    """Errors of any path are said in the words of the API it belongs to."""
+def wire_of(path: str, headers: Mapping[str, str]) -> Wire:
+    """Errors of any path are said in the words of the API it belongs to; where it belongs to none, in those of the client's maker."""
     if path.startswith("/v1/messages"):
         return MESSAGES
-    return RESPONSES if path.startswith("/v1/responses") else CHAT
+    if path.startswith("/v1/responses"):
+        return RESPONSES
+    return MESSAGES if "anthropic-version" in headers and not path.startswith("/v1/chat") else CHAT

@@ -64,7 +64,8 @@ async def run(context: Context) -> None:
     commands = Commands(restored.orders, leasing, calls, bus, clock, restored.sequence)
     roles = Roles(pool, bus, clock)
     call_roles = CallRoles(config, bus, clock)
-    http = HttpGateway(calls, call_roles, secret, config.rollout.request_bytes_max, config.rollout.context_max)
+    settings = config.rollout
+    http = HttpGateway(calls, call_roles, secret, settings.request_bytes_max, settings.context_max, settings.streams)
     rpc = context.rpc_server("rollout")
     rpc.add(
         environments_pb2_grpc.add_EnvironmentServiceServicer_to_server,

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from gyre.bus import Bus
 from gyre.clock import Clock
@@ -14,10 +16,11 @@ from gyre.telemetry import emit_span
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
+from services.rollout.core.options import BadRequest
 from services.rollout.core.reply import Reply
-from services.rollout.core.request import BadRequest, ChatRequest
+from services.rollout.core.request import ChatRequest
 from services.rollout.core.session import Model, Prompt, Session
-from services.rollout.core.streaming import ContentStream, TokenText
+from services.rollout.core.streaming import OutputReader
 from services.rollout.core.toolcalls import Parsed
 from services.rollout.gateway.pool import CellPool, Work
 
@@ -55,8 +58,9 @@ class Running:
     work: Work | None = None
     task: asyncio.Task | None = None
     watchers: int = 0
-    content: str = ""
-    """Content that is certain so far (streams)."""
+    prompt_tokens: int = 0
+    reader: OutputReader | None = None
+    """What is certain of a call under way (streams)."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     abandoning: asyncio.Task | None = None
     is_recorded: bool = False
@@ -129,7 +133,7 @@ class ModelCalls:
         if running is not None and not (running.work is not None and running.work.is_abandoned):
             return running
         sampling, is_context_bound = self._sampling(claims, request, prompt, entry.session)
-        wanted = {"temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": sampling.max_tokens}
+        wanted = {name: getattr(sampling, name) for name in sampling.__struct_fields__ if name != "seed"}
         if (record := entry.session.recorded(prompt.digest, wanted)) is not None:
             return self._answered(entry, key, record, request)
         self._check_room(claims, entry)
@@ -211,6 +215,9 @@ class ModelCalls:
             top_p=top_p,
             max_tokens=min(asked, room),
             seed=seed_for(claims.seed, session.next_index),
+            stop_sequences=list(request.stop),
+            is_one_call=request.is_one_call,
+            prefix=self.model.prefix(request.force),
         )
         return sampling, room < asked
 
@@ -221,11 +228,15 @@ class ModelCalls:
         session, now_s = entry.session, self._clock.now_s()
         index, session.next_index = session.next_index, session.next_index + 1
         name = call_id(session.sample_id, index)
-        running = Running(name, request.model or "policy", int(now_s), asyncio.get_running_loop().create_future())
+        running = Running(
+            name, request.model or "policy", int(now_s), asyncio.get_running_loop().create_future(),
+            prompt_tokens=len(prompt.ids), reader=self.model.reader(sampling),
+        )  # fmt: skip
+        is_read = request.stream or running.reader.is_watching
         running.done.add_done_callback(lambda done: done.cancelled() or done.exception())
         running.work = Work(
             name, session.sample_id, prompt.ids.tolist(), sampling, self.model.stop_ids,
-            STREAM_CHUNK_TOKENS if request.stream else 0, now_s, self._streamer(running) if request.stream else None,
+            STREAM_CHUNK_TOKENS if is_read else 0, now_s, partial(self._hear, running) if is_read else None,
             claims.traceparent,
         )  # fmt: skip
         if session.sample_id not in self._held:
@@ -248,7 +259,7 @@ class ModelCalls:
             await self._pool.generate(work)
             if not work.ids:
                 raise NotFound(f"{work.call_id} was abandoned before a token was sampled")
-            parsed = self.model.read(work.ids, work.call_id)
+            parsed = self.model.read(work.ids, work.call_id, work.sampling)
             record = self._record(claims, role, prompt, running, index, parsed, is_context_bound)
             await self._bus.publish(record, traceparent=claims.traceparent)
             entry.session.take(record, self.model, parsed)
@@ -304,11 +315,13 @@ class ModelCalls:
 
     def _answered(self, entry: _Open, key: tuple[bytes, str], record: CallRecorded, request: ChatRequest) -> Running:
         """A retry whose call is on record gets the recorded reply, when its execution is not suspended."""
-        parsed = self.model.read(memoryview(record.output_ids).cast("i").tolist(), record.call_id)
+        parsed = self.model.read(memoryview(record.output_ids).cast("i").tolist(), record.call_id, record.sampling)
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         model = request.model or "policy"
         reply = self._reply(record, model, parsed, 0)
-        running = Running(record.call_id, model, reply.created_s, done, is_recorded=True)
+        running = Running(
+            record.call_id, model, reply.created_s, done, is_recorded=True, prompt_tokens=record.prompt_tokens
+        )
         if entry.session.sample_id in self._held:
             entry.running[key] = running
             entry.live.add(running)
@@ -332,16 +345,11 @@ class ModelCalls:
             len(record.output_ids) // 4, reused_tokens,
         )  # fmt: skip
 
-    def _streamer(self, running: Running):
-        text, content = TokenText(self.model.template.decode), ContentStream(self.model.renderer.think_open)
-        stops = set(self.model.stop_ids)
-
-        def on_tokens(ids) -> None:
-            if new := content.push(text.push([token for token in ids if token not in stops])):
-                running.content += new
-                running.changed.set()
-
-        return on_tokens
+    @staticmethod
+    def _hear(running: Running, ids: Sequence[int]) -> int | None:
+        kept = running.reader.push(ids)
+        running.changed.set()
+        return kept
 
     def _abandon_unwatched(self, running: Running) -> None:
         if running.watchers == 0 and running.work is not None and not running.done.done():

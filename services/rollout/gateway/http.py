@@ -5,7 +5,7 @@
 | 400 | the request is wrong (`param` says where), `context_length_exceeded`, `turns_exceeded` |
 | 401 `invalid_api_key` | no key of this run |
 | 403 `execution_over` | the key's attempt has ended, or a newer attempt fences it |
-| 404, 405, 413 | unknown path, wrong method, body above rollout.request_bytes_max |
+| 404, 405, 413, 415 | unknown path, wrong method, body above rollout.request_bytes_max, packed body |
 | 429 | too many calls of one execution at once (Retry-After) |
 | 503 | engines fail or the gateway is stopping (Retry-After) |
 """
@@ -21,9 +21,10 @@ from aiohttp import web
 from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
 from services.rollout.core.anthropic import parse_messages_request
 from services.rollout.core.keys import Claims, verify
-from services.rollout.core.reply import KEEP_ALIVE, Reply, error_body, models_body
-from services.rollout.core.request import BadRequest, ChatRequest
-from services.rollout.core.wires import Wire, wire_of
+from services.rollout.core.options import BadRequest, clean
+from services.rollout.core.reply import Head, Reply, ReplyStream, error_body, model_body, models_body
+from services.rollout.core.request import MODEL_CHARS_MAX, ChatRequest
+from services.rollout.core.wires import Pace, Wire, pace_of, wire_of
 from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ExecutionOver, ModelCalls, Running, TurnsOver
 
@@ -40,12 +41,14 @@ class HttpGateway:
     """The HTTP side of the gateway."""
 
     def __init__(
-        self, calls: ModelCalls, roles: CallRoles, secret: bytes, request_bytes_max: int, context_max: int
-    ) -> None:
+        self, calls: ModelCalls, roles: CallRoles, secret: bytes, request_bytes_max: int, context_max: int,
+        streams: str = "by_harness",
+    ) -> None:  # fmt: skip
         self._calls = calls
         self._roles = roles
         self._secret = secret
         self._context_max = context_max
+        self._streams = streams
         app = web.Application(client_max_size=request_bytes_max, middlewares=[_errors])
         app.router.add_post("/v1/chat/completions", self._call)
         app.router.add_post("/v1/messages", self._call)
@@ -53,6 +56,7 @@ class HttpGateway:
         app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
         app.router.add_get("/", self._root)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{model}", self._model)
         app.router.add_get("/healthz", self._health)
         # Unpacking is refused: a packed body's size says nothing about what it becomes.
         self._runner = web.AppRunner(
@@ -78,6 +82,10 @@ class HttpGateway:
         self._claims(request)
         return web.json_response(models_body(MODEL_NAME, self._context_max))
 
+    async def _model(self, request: web.Request) -> web.Response:
+        self._claims(request)
+        return web.json_response(model_body(clean(request.match_info["model"][:MODEL_CHARS_MAX]), self._context_max))
+
     async def _root(self, request: web.Request) -> web.Response:
         """Claude Code looks whether anybody is there (HEAD) before its first call."""
         if request.method != "HEAD":
@@ -90,52 +98,45 @@ class HttpGateway:
         return web.json_response({"input_tokens": self._calls.count_tokens(asked)})
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
-        claims, wire = self._claims(request), wire_of(request.path)
+        claims, wire = self._claims(request), wire_of(request.path, request.headers)
         asked = wire.parse(await _body(request))
-        running = self._calls.begin(claims, asked, self._roles.of(claims, asked, wire.endpoint, request.headers))
+        verdict = self._roles.of(claims, asked, wire.endpoint, request.headers)
+        running = self._calls.begin(claims, asked, verdict)
         running.watchers += 1
         try:
             if asked.stream:
-                return await self._stream(request, wire, asked, running)
+                return await self._stream(request, wire, asked, running, pace_of(verdict.harness, self._streams))
             reply = await asyncio.shield(running.done)
-            return web.json_response(wire.body(reply, asked))
+            return web.json_response(wire.body(reply, asked), headers=_names(running))
         finally:
             running.watchers -= 1
             self._calls.hang_up(running)
 
     async def _stream(
-        self, request: web.Request, wire: Wire, asked: ChatRequest, running: Running
+        self, request: web.Request, wire: Wire, asked: ChatRequest, running: Running, pace: Pace
     ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
-        head = running.call_id, running.model, running.created_s
-        sent, is_open = "", False
-
-        async def say(data: bytes) -> None:
-            nonlocal is_open
-            if not is_open:
-                is_open = True
-                await response.prepare(request)
-                await response.write(wire.opening(*head))
-            await response.write(data)
-
+        stream = wire.stream(Head(running.call_id, running.model, running.created_s, running.prompt_tokens), asked)
+        line = _Line(request, running, stream)
+        quiet_s = pace.quiet_s
         while not running.done.done():
             running.changed.clear()
-            if wire.delta is not None and (new := running.content[len(sent) :]):
-                sent += new
-                await say(wire.delta(*head, new))
-            elif not await _moves(running, wire):
-                await say(KEEP_ALIVE)
+            if pace.content and running.reader is not None:
+                await line.say(stream.more(running.reader.reasoning, running.reader.content))
+            if await _moves(running, pace, quiet_s + KEEP_ALIVE_S):
+                continue
+            await line.say(wire.keep_alive, is_part=pace.content)
+            quiet_s = 0.0
         try:
             reply: Reply = running.done.result()
         except Exception as error:
-            if not is_open:
+            if line.response is None:
                 raise
             status, body, _ = _answer(error)
-            await say(wire.error_event(wire.error(status, body)))
+            await line.say(stream.fail(wire.error(status, body)), is_part=False)
         else:
-            await say(wire.closing(reply, sent, asked))
-        await response.write_eof()
-        return response
+            await line.say(stream.close(reply))
+        await line.response.write_eof()
+        return line.response
 
     def _claims(self, request: web.Request) -> Claims:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -147,26 +148,55 @@ class HttpGateway:
         return claims
 
 
-async def _moves(running: Running, wire: Wire) -> bool:
-    """Whether anything that this wire tells of happens within KEEP_ALIVE_S."""
-    if wire.delta is None:
-        done, _ = await asyncio.wait([running.done], timeout=KEEP_ALIVE_S)
+class _Line:
+    """A stream on its way out: its headers with the first word, its opening before the first part of the reply."""
+
+    def __init__(self, request: web.Request, running: Running, stream: ReplyStream) -> None:
+        self._request, self._running, self._stream = request, running, stream
+        self.response: web.StreamResponse | None = None
+        self._is_open = False
+
+    async def say(self, data: bytes, is_part: bool = True) -> None:
+        if not data:
+            return
+        if self.response is None:
+            headers = {"content-type": "text/event-stream", "cache-control": "no-cache", **_names(self._running)}
+            self.response = web.StreamResponse(headers=headers)
+            await self.response.prepare(self._request)
+        if is_part and not self._is_open:
+            self._is_open, data = True, self._stream.open() + data
+        await self.response.write(data)
+
+
+async def _moves(running: Running, pace: Pace, timeout_s: float) -> bool:
+    """Whether anything that this stream tells of happens within `timeout_s`."""
+    if not pace.content:
+        done, _ = await asyncio.wait([running.done], timeout=timeout_s)
         return bool(done)
     try:
-        await asyncio.wait_for(running.changed.wait(), KEEP_ALIVE_S)
+        await asyncio.wait_for(running.changed.wait(), timeout_s)
     except TimeoutError:
         return False
     return True
 
 
+def _names(running: Running) -> dict[str, str]:
+    """The call's name where clients look for a request's."""
+    return {"x-request-id": running.call_id, "request-id": running.call_id}
+
+
 async def _body(request: web.Request) -> bytes:
     if (packed := request.headers.get("content-encoding", "identity")) != "identity":
-        raise BadRequest(f"content-encoding {packed[:80]}: send the body as it is", error_code="unsupported_encoding")
+        raise _Packed(f"content-encoding {packed[:80]}: send the body as it is")
     return await request.read()
 
 
 class _WrongKey(GyreError):
     code = "invalid_api_key"
+
+
+class _Packed(GyreError):
+    code = "unsupported_encoding"
 
 
 @web.middleware
@@ -182,7 +212,8 @@ async def _errors(
         if status == 500:
             log.exception("a defect while answering %s", request.path)
         with contextlib.suppress(ConnectionResetError):
-            return web.json_response(wire_of(request.path).error(status, body), status=status, headers=headers)
+            said = wire_of(request.path, request.headers).error(status, body)
+            return web.json_response(said, status=status, headers=headers)
         raise
 
 
@@ -200,6 +231,8 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
             return 401, error_body(text, "authentication_error", error.code), {}
         case ExecutionOver():
             return 403, error_body(text, "permission_error", error.code), {}
+        case _Packed():
+            return 415, error_body(text, "invalid_request_error", error.code), {}
         case Overloaded():
             return 429, error_body(text, "rate_limit_error", error.code), {"retry-after": f"{error.retry_after_s:g}"}
         case GyreError():
@@ -209,13 +242,8 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
         case web.HTTPRequestEntityTooLarge():
             return 413, error_body(f"the body is too large: {text}", "invalid_request_error", "request_too_large"), {}
         case web.HTTPException():
-            return (
-                error.status,
-                error_body(
-                    f"{error.reason}: see /v1/chat/completions, /v1/messages, /v1/responses, /v1/models",
-                    "invalid_request_error",
-                    "not_found",
-                ),
-                {},
-            )
+            word = {404: "not_found", 405: "method_not_allowed"}.get(error.status, "bad_request")
+            known = "/v1/chat/completions, /v1/messages, /v1/responses, /v1/models"
+            allowed = {"allow": error.headers["allow"]} if "allow" in error.headers else {}
+            return error.status, error_body(f"{error.reason}: see {known}", "invalid_request_error", word), allowed
     return 500, error_body("internal error", "server_error", "internal"), {}

@@ -40,12 +40,13 @@ class Harness:
         if finish == "stop":
             output = [*output, self.model.stop_ids[0]]
         name = call_id(self.session.sample_id, self.session.next_index)
-        parsed = self.model.read(output, name)
+        sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=64, seed=1)
+        parsed = self.model.read(output, name, sampling)
         record = CallRecorded(
             call_id=name, execution_id="g000001-e0", group_id="g000001", attempt=1, call_index=self.session.next_index,
             purpose="train", parent=prompt.parent.call_id, parent_tokens=prompt.kept, prompt_delta=pack(prompt.delta, "int32"),
             prompt_tokens=len(prompt.ids), output_ids=pack(output, "int32"), logprobs=pack([-1.0] * len(output), "float32"),
-            versions=pack([0] * len(output), "int32"), sampling=Sampling(temperature=1.0, top_p=1.0, max_tokens=64, seed=1),
+            versions=pack([0] * len(output), "int32"), sampling=sampling,
             finish_reason=finish, message_digest=prompt.digest.hex(),
             tool_payloads={call.call_id: call.arguments for call in parsed.calls},
         )  # fmt: skip

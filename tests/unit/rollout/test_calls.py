@@ -13,7 +13,8 @@ from gyre.records import CallRecorded, array
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
-from services.rollout.core.request import BadRequest
+from services.rollout.core.options import BadRequest
+from services.rollout.core.reply import ChatStream, Head
 from services.rollout.core.routing import Routing
 from services.rollout.gateway import calls as module
 from services.rollout.gateway.calls import ExecutionOver, ModelCalls, TurnsOver
@@ -42,8 +43,8 @@ class PoolDouble:
         work.ids = self.model.template.encode(self.text) + ([self.model.stop_ids[0]] if self.finish == "stop" else [])
         work.logprobs, work.versions = [-0.5] * len(work.ids), [3] * len(work.ids)
         work.cells, work.finish = ["cell-0"], "aborted" if work.is_abandoned else self.finish
-        if work.on_tokens is not None:
-            work.on_tokens(work.ids)
+        if work.on_tokens is not None and (kept := work.on_tokens(work.ids)) is not None:
+            del work.ids[kept:], work.logprobs[kept:], work.versions[kept:]
 
     async def abandon(self, work) -> None:
         work.is_abandoned = True
@@ -171,7 +172,11 @@ async def test_a_tool_call_is_a_tool_call_plain_and_streamed(made):
     assert body["choices"][0]["finish_reason"] == "tool_calls" and bus.records[0].tool_payloads == {
         call["id"]: '{"path":  "a.py"}'
     }
-    events = [json.loads(line[6:]) for line in reply.last_chunks("se", True).decode().split("\n\n")[:-2]]
+    stream = ChatStream(
+        Head(reply.call_id, reply.model, reply.created_s, 1), request(START, stream_options={"include_usage": True})
+    )
+    stream.more("", "se")
+    events = [json.loads(line[6:]) for line in stream.close(reply).decode().split("\n\n")[:-2]]
     assert events[0]["choices"][0]["delta"] == {"content": "e"}
     assert events[1]["choices"][0]["delta"]["tool_calls"][0] == {"index": 0, **call}
     assert events[-1]["choices"] == [] and events[-1]["usage"] == body["usage"]

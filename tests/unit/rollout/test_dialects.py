@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from services.rollout.core.anthropic import parse_messages_request
 from services.rollout.core.classify import features
 from services.rollout.core.normal import Call, Message, prefix_digests
-from services.rollout.core.request import BadRequest, parse_request
+from services.rollout.core.options import BadRequest
+from services.rollout.core.request import parse_request
 from services.rollout.core.responses import parse_responses_request
 
 from .test_classify import PARSERS, captured
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 ONE = [{"role": "user", "content": "hi"}]
+CALL = {"id": "c1", "function": {"name": "read", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "read"}}
 
 
 def messages_request(messages: list, **more):
@@ -93,8 +96,9 @@ def test_results_of_tools_stand_before_the_text_of_their_message():
         {"type": "text", "text": "x"},
         {"type": "text", "text": "y"},
     ]
-    made = messages_request([{"role": "user", "content": blocks}])
-    assert made.messages == [
+    uses = [{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in ("a", "b")]
+    made = messages_request([{"role": "assistant", "content": uses}, {"role": "user", "content": blocks}])
+    assert made.messages[1:] == [
         Message("tool", "1", tool_call_id="a"), Message("tool", "", tool_call_id="b"), Message("user", "x\ny"),
     ]  # fmt: skip
 
@@ -124,7 +128,7 @@ def test_tools_of_a_namespace_and_free_text_tools_become_functions():
         (parse_messages_request, {"messages": ONE, "max_tokens": 0}, "max_tokens"),
         (parse_messages_request, {"max_tokens": 5, "messages": []}, "messages"),
         (parse_messages_request, {"max_tokens": 5, "messages": [{"role": "tool", "content": ""}]}, "messages[0].role"),
-        (parse_messages_request, {"max_tokens": 5, "messages": ONE, "stop_sequences": ["x"]}, "stop_sequences"),
+        (parse_messages_request, {"max_tokens": 5, "messages": ONE, "stop_sequences": [""]}, "stop_sequences[0]"),
         (parse_messages_request, {"max_tokens": 5, "messages": ONE, "tool_choice": {"type": "any"}}, "tool_choice"),
         (parse_messages_request, {"max_tokens": 5, "messages": ONE, "tools": [{}]}, "tools[0]"),
         (parse_messages_request, {"max_tokens": 5, "messages": ONE, "temperature": 1.5}, "temperature"),
@@ -137,6 +141,20 @@ def test_tools_of_a_namespace_and_free_text_tools_become_functions():
         (parse_responses_request, {"input": "x", "tool_choice": "required"}, "tool_choice"),
         (parse_responses_request, {"input": "x", "max_output_tokens": True}, "max_output_tokens"),
         (parse_responses_request, {"input": "x", "text": {"format": {"type": "json_schema"}}}, "text.format"),
+        (parse_responses_request, {"input": "x", "include": ["message.output_text.logprobs"]}, "top_logprobs"),
+        (parse_responses_request, {"input": [{"type": "web_search_call"}]}, "input"),
+        (parse_request, {"messages": [*ONE, {"role": "tool", "tool_call_id": "c1", "content": ""}]}, "messages"),
+        (parse_request, {"messages": [{"role": "assistant", "tool_calls": [CALL, CALL]}]}, "messages"),
+        (parse_request, {"messages": [{"role": "user"}]}, "messages[0].content"),
+        (parse_request, {"messages": ONE, "stop": ["x"] * 17}, "stop"),
+        (parse_request, {"messages": ONE, "stop": 3}, "stop"),
+        (parse_request, {"messages": ONE, "stream": "yes"}, "stream"),
+        (parse_request, {"messages": ONE, "tool_choice": "required"}, "tool_choice"),
+        (parse_request, {"messages": ONE, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+        (parse_request, {"messages": ONE, "tools": [{"type": "function", "function": {"name": "f", "parameters": 7}}]},
+         "tools[0].function.parameters"),
+        (parse_request, {"messages": ONE, "response_format": {"type": "xml"}}, "response_format"),
+        (parse_request, {"messages": ONE, "n": True}, "n"),
         (parse_responses_request, {"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         (parse_responses_request, {"input": [{"type": "function_call_output", "output": ""}]}, "input[0].call_id"),
         (parse_responses_request, {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),

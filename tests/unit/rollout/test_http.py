@@ -9,6 +9,7 @@ import pytest
 from gyre.bus.server import free_port
 from gyre.clock import ManualClock
 from gyre.config import Config
+from gyre.errors import Unavailable
 from services.rollout.core.keys import sign
 from services.rollout.gateway import calls as calls_module
 from services.rollout.gateway import http as http_module
@@ -50,6 +51,68 @@ async def test_a_stream_that_waits_says_so_and_ends_as_the_plain_reply(served, m
         assert (await plain.json())["choices"][0]["message"] == {"role": "assistant", "content": "hello"}
 
 
+LIVE = {
+    "/v1/chat/completions": b'"content":"hello"',
+    "/v1/messages": b'"text":"hello"',
+    "/v1/responses": b'"delta":"hello"',
+}
+FAILED = {
+    "/v1/chat/completions": b'data: {"error"',
+    "/v1/messages": b'data: {"type":"error"',
+    "/v1/responses": b"event: error",
+}
+LAST = {"/v1/chat/completions": b"[DONE]", "/v1/messages": b"message_stop", "/v1/responses": b"response.completed"}
+
+
+@pytest.mark.parametrize("path", LIVE)
+async def test_content_streams_as_it_is_sampled_and_the_end_when_it_is_on_record(served, path):
+    """B1: what ends a reply, and calls, leave after the record is stored."""
+    http, _, bus, _ = served
+    bus.stored.clear()
+    async with http.post(path, json=BODY | {"input": "go", "max_tokens": 9, "stream": True}) as answer:
+        early = b""
+        while LIVE[path] not in early:
+            early += await answer.content.readany()
+        assert LAST[path] not in early and not bus.records
+        bus.stored.set()
+        assert LAST[path] in await answer.read()
+
+
+async def test_to_claude_code_nothing_of_a_reply_is_said_before_it_is_on_record(served, monkeypatch):
+    """It gives up on a stream cut after its first content; after signs of life alone it asks again."""
+    http, pool, bus, _ = served
+    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.03)
+    bus.stored.clear()
+    agent = {"user-agent": "claude-cli/2.1.197 (external, cli)"}
+    async with http.post("/v1/messages", json=BODY | {"max_tokens": 9, "stream": True}, headers=agent) as answer:
+        early = b""
+        while early.count(b"event: ping") < 2:
+            early += await answer.content.readany()
+        assert early.count(b"event: ") == early.count(b"event: ping") and pool.seen, "sampled, not yet on record"
+        bus.stored.set()
+        assert LAST["/v1/messages"] in await answer.read()
+
+
+async def test_a_failure_in_mid_stream_is_said_in_it(served, monkeypatch):
+    """In the dialect's own words; before the stream it is a status with Retry-After."""
+    http, pool, *_ = served
+    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.03)
+
+    async def fail(work) -> None:
+        await pool.go.wait()
+        raise Unavailable("engines fail")
+
+    monkeypatch.setattr(pool, "generate", fail)
+    async with http.post("/v1/messages", json=BODY | {"max_tokens": 9, "stream": True}) as answer:
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert (await answer.json())["error"]["type"] == "api_error"
+    for path, words in FAILED.items():
+        pool.go.clear()
+        async with http.post(path, json=BODY | {"input": "go", "max_tokens": 9, "stream": True}) as answer:
+            pool.go.set()
+            assert answer.status == 200 and words in await answer.read()
+
+
 async def test_a_call_nobody_waits_for_is_given_up_and_marked(served, monkeypatch):
     """B1: what was sampled is on record, cancelled and not delivered; the retry after that is a call of its own."""
     http, pool, bus, _ = served
@@ -76,4 +139,5 @@ async def test_other_paths(served, method, path, status):
     http, *_ = served
     async with http.request(method, path) as reply:
         assert reply.status == status
-        assert status == 200 or (await reply.json())["error"]["code"] == "not_found"
+        words = {404: "not_found", 405: "method_not_allowed"}
+        assert status == 200 or (await reply.json())["error"]["code"] == words[status]

@@ -1,16 +1,12 @@
 """Anthropic's messages API at the gateway: the same calls, said in its words."""
 
-import asyncio
 import json
 
-import pytest
-
 from services.rollout.core.anthropic import parse_messages_request
+from services.rollout.core.messages_reply import message_body
 from services.rollout.core.normal import prefix_digests
 from services.rollout.core.reply import Reply
 from services.rollout.core.toolcalls import parse
-from services.rollout.core.wires import message_body, message_events
-from services.rollout.gateway import http as http_module
 
 from .builders import tool_text
 from .test_calls import made  # noqa: F401  a fixture
@@ -18,6 +14,7 @@ from .test_http import served  # noqa: F401  a fixture
 
 PATH = "/v1/messages?beta=true"
 BODY = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "go"}]}
+ASKED = parse_messages_request(json.dumps(BODY).encode())
 
 
 def reply(text: str, finish: str = "stop") -> Reply:
@@ -51,41 +48,20 @@ def folded(stream: list[dict]) -> dict:
     return message
 
 
-@pytest.mark.parametrize(
-    ("text", "finish", "kinds", "stop"),
-    [
-        ("hello", "stop", ["text"], "end_turn"),
-        ("", "length", ["text"], "max_tokens"),
-        (
-            "I look." + tool_text("read", '{"path": "a"}') * 2,
-            "tool_calls",
-            ["text", "tool_use", "tool_use"],
-            "tool_use",
-        ),
-        (tool_text("read", "{}"), "tool_calls", ["tool_use"], "tool_use"),
-        ("<think>hm</think>hello", "stop", ["text"], "end_turn"),
-    ],
-)
-def test_a_stream_is_the_plain_message(text, finish, kinds, stop):
-    """30 prompt tokens of which 20 were cached: 10 + 20; 7 sampled. Reasoning stays here."""
-    plain = message_body(reply(text, finish))
-    assert folded(events(message_events(reply(text, finish)))) == plain
-    assert [block["type"] for block in plain["content"]] == kinds and plain["stop_reason"] == stop
-    usage = plain["usage"]
-    assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (10, 20, 7)
-
-
 def test_what_is_replied_comes_back_as_the_same_message():
     """B2: the content blocks sent back, the digests agree, so the next call continues this one's context."""
     said = reply("I look." + tool_text("read", '{"path": 1.0}'), "tool_calls")
-    back = {**BODY, "messages": [*BODY["messages"], {"role": "assistant", "content": message_body(said)["content"]}]}
+    back = {
+        **BODY,
+        "messages": [*BODY["messages"], {"role": "assistant", "content": message_body(said, ASKED)["content"]}],
+    }
     asked = parse_messages_request(json.dumps(back).encode())
     assert prefix_digests([], [asked.messages[0], said.parsed.message()]) == prefix_digests([], asked.messages)
 
 
 def test_what_is_no_json_in_a_models_arguments_does_not_break_the_message():
     """Python reads NaN, other clients do not."""
-    body = message_body(reply(tool_text("read", '{"a": NaN, "b": -Infinity}'), "tool_calls"))
+    body = message_body(reply(tool_text("read", '{"a": NaN, "b": -Infinity}'), "tool_calls"), ASKED)
     assert body["content"][0]["input"] == {"a": "NaN", "b": "-Infinity"}
 
 
@@ -102,21 +78,6 @@ async def test_a_message_is_answered_and_recorded_like_any_call(served):  # noqa
         streamed = folded(events(await other.read()))
     assert plain["content"] == streamed["content"] == [{"type": "text", "text": "hello"}]
     assert [(record.role, record.role_rule) for record in bus.records] == [("side", "claude-code/title")]
-
-
-async def test_a_stream_lets_nothing_out_before_the_call_is_on_record(served, monkeypatch):  # noqa: F811
-    """Claude Code gives up on a stream cut after its first content; comments alone it asks again for."""
-    http, pool, bus, _ = served
-    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.03)
-    bus.stored.clear()
-    async with http.post(PATH, json=BODY | {"stream": True}) as answer:
-        early = await answer.content.readany()
-        await asyncio.sleep(0.1)
-        early += await answer.content.readany()
-        bus.stored.set()
-        rest = await answer.read()
-    assert set(early.split(b"\n\n")) == {b": keep-alive", b""} and pool.seen, "sampled, not yet on record"
-    assert folded(events(rest))["stop_reason"] == "end_turn"
 
 
 async def test_errors_have_anthropics_form(served):  # noqa: F811

@@ -1,12 +1,13 @@
 """Sampled text to messages, plain and streamed (B2)."""
 
+import itertools
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.rollout.core.streaming import ContentStream, TokenText
+from services.rollout.core.streaming import SaidStream, TokenText
 from services.rollout.core.toolcalls import parse
 
 from .builders import tool_text
@@ -54,6 +55,8 @@ def test_ids_of_tool_calls_follow_from_the_call_and_differ_within_it():
 def test_reasoning_is_set_apart():
     assert parse("<think>hm</think>\n\nyes", "c") == parse("hm</think>yes", "c", think_open=True)
     assert parse("<think>hm</think>\n\nyes", "c").content == "yes"
+    cut = parse("<think>hm, and", "c")
+    assert (cut.reasoning, cut.content) == ("hm, and", ""), "cut in the middle of a thought: it is one all the same"
 
 
 pieces = st.sampled_from(
@@ -78,11 +81,16 @@ pieces = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(st.lists(pieces, max_size=12), st.booleans())
 def test_a_stream_gives_the_same_content_as_the_plain_reply(chunks, think_open):
-    """What left early is a prefix of the content, for any text and any cutting of it."""
-    stream, sent = ContentStream(think_open), ""
+    """What left early is a beginning of the reasoning and of the content, for any text and any cutting of it."""
+    stream, said = SaidStream(think_open), [("", "")]
     for chunk in chunks:
-        sent += stream.push(chunk)
-    assert parse("".join(chunks), "c", think_open).content.startswith(sent)
+        stream.push(chunk)
+        said.append((stream.reasoning, stream.content))
+    parsed = parse("".join(chunks), "c", think_open)
+    said.append((parsed.reasoning, parsed.content))
+    for before, after in itertools.pairwise(said):
+        assert after[0].startswith(before[0]) and after[1].startswith(before[1])
+    assert all(not content or reasoning == parsed.reasoning for reasoning, content in said)
 
 
 @settings(max_examples=100, deadline=None)
