@@ -17,7 +17,7 @@ from gyre.clock import Clock, SystemClock
 from gyre.config import Config
 from gyre.errors import GyreError
 from gyre.rpc.auth import ROLES, key_path, read_key
-from gyre.rpc.server import RpcServer
+from gyre.rpc.server import REQUEST_BYTES_MAX, RpcServer
 from gyre.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -50,11 +50,11 @@ class Context:
             f"nats://{self.folder.endpoint('bus')}", self.run, identity, seed_path(self.folder.keys, identity)
         )
 
-    def rpc_server(self, endpoint: str) -> RpcServer:
+    def rpc_server(self, endpoint: str, request_bytes_max: int = REQUEST_BYTES_MAX) -> RpcServer:
         """A server on the named endpoint, with the run's keys and tracing."""
         from gyre.telemetry import server_interceptors
 
-        return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), server_interceptors())
+        return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), server_interceptors(), request_bytes_max)
 
     def rpc_keys(self) -> dict[str, str]:
         return {role: read_key(self.folder.keys, role) for role in ROLES if key_path(self.folder.keys, role).exists()}

@@ -15,8 +15,9 @@ START_TIMEOUT_S = 60.0
 """A server that cannot start ends at once, which is seen; one that a busy machine keeps waiting is waited for."""
 FREE_PORTS = range(10_240, 32_768)
 """Below the ports that systems give to outgoing connections (Linux: from 32768), any of which could have one by the time that its service starts."""
-MAX_PAYLOAD_BYTES = 1024 * 1024
-"""The server's own default. Larger payloads go to the blob store."""
+MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
+"""The most that the server's makers advise. A record of one call is the largest fact: a prompt of a million tokens and 200,000 sampled ones fit
+(gyre.records.call.output_room)."""
 
 
 class NatsServer:

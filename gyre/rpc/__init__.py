@@ -1,6 +1,6 @@
 """gRPC as every service uses it: server with health, reflection and a key; channels that carry key and trace."""
 
 from gyre.rpc.channel import open_channel
-from gyre.rpc.server import RpcServer, abort_with
+from gyre.rpc.server import MESSAGE_BYTES_MAX, REQUEST_BYTES_MAX, RpcServer, abort_with
 
-__all__ = ["RpcServer", "abort_with", "open_channel"]
+__all__ = ["MESSAGE_BYTES_MAX", "REQUEST_BYTES_MAX", "RpcServer", "abort_with", "open_channel"]

@@ -11,8 +11,10 @@ from grpc_reflection.v1alpha import reflection
 from gyre.errors import Conflict, GyreError, InvalidInput, NotFound, Overloaded, Unavailable
 from gyre.rpc.auth import is_allowed
 
-MESSAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Larger messages are refused by the transport before they are read into memory (gRPC's own default, made explicit)."""
+REQUEST_BYTES_MAX = 4 * 1024 * 1024
+"""Larger requests are refused by the transport before they are read into memory (gRPC's own default, made explicit)."""
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+"""Of what one of our processes sends another: a prompt of a million tokens has up to 5 bytes for each, an answer of the ledger as much."""
 
 _STATUS = {
     InvalidInput: grpc.StatusCode.INVALID_ARGUMENT,
@@ -52,11 +54,14 @@ async def _refuse(_request: Any, context: grpc.aio.ServicerContext) -> NoReturn:
 class RpcServer:
     """Servicers on one address. `add` them, `start`, and `stop` when done."""
 
-    def __init__(self, address: str, keys: dict[str, str] | None = None, interceptors: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, address: str, keys: dict[str, str] | None = None, interceptors: Sequence[Any] = (),
+        request_bytes_max: int = REQUEST_BYTES_MAX,
+    ) -> None:  # fmt: skip
         """`keys`: role → key (gyre.rpc.auth); None leaves the server open, for tests only."""
         self.address = address
         options = [
-            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.max_receive_message_length", request_bytes_max),
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
             ("grpc.so_reuseport", 0),
         ]

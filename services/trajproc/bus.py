@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from gyre.bus import BlobStore, Bus
-from gyre.bus.server import MAX_PAYLOAD_BYTES
 from gyre.records import MicroStep, encode, encode_rows
 from services.trajproc.core.fold import FOLDED
 
 log = logging.getLogger(__name__)
 
-ROWS_BYTES_MAX = MAX_PAYLOAD_BYTES - 64 * 1024
-"""Rows of one message; what is left is for headers and framing."""
+ROWS_BYTES_MAX = 960 * 1024
+"""Rows of one message; larger ones go through the blob store, so that a work queue that waits stays small. Any NATS server takes a mebibyte; what is
+left of it is for headers and framing."""
 
 
 class Facts:
