@@ -22,8 +22,13 @@ GRACE_S = 2.0
 RECONNECT_CHECK_S = 0.5
 """How often a silent reader looks whether the connection was made anew, which loses the request (and mostly the consumer)."""
 
+REQUEST_BYTES = 64 * 1024 * 1024
+"""What one request may bring: half of what the client holds for a reader before it throws messages away, and many of the largest messages."""
+
 _RENEW = {"404", "408"}
 """No messages; request expired: ask again."""
+_FULL = "Message Size Exceeds MaxBytes"
+"""The next message does not fit into what is left of REQUEST_BYTES: ask again too."""
 
 
 class Pull:
@@ -74,8 +79,9 @@ class Pull:
                 self._left -= 1
                 return message
             self._left = 0
-            if status not in _RENEW:
-                raise Unavailable(f"{self._subject}: {status} {(message.headers or {}).get('Description', '')}")
+            description = (message.headers or {}).get("Description", "")
+            if status not in _RENEW and description != _FULL:
+                raise Unavailable(f"{self._subject}: {status} {description}")
 
     def _reconnects(self) -> int:
         return self._client.stats["reconnects"]
@@ -85,5 +91,5 @@ class Pull:
             return
         self._left = self._batch
         self._asked_until_s = time_s() + EXPIRES_S
-        request = {"batch": self._batch, "expires": int(EXPIRES_S * 1e9)}
+        request = {"batch": self._batch, "expires": int(EXPIRES_S * 1e9), "max_bytes": REQUEST_BYTES}
         await self._client.publish(self._subject, json.dumps(request).encode(), reply=self._inbox)

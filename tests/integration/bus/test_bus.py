@@ -149,3 +149,21 @@ async def test_the_largest_record_of_a_call_with_a_million_tokens_of_prompt_fits
         )
         with pytest.raises(InvalidInput, match="the bus takes"):
             await gateway.publish(larger)
+
+
+async def test_a_reader_of_many_large_records_loses_none(tmp_path):
+    """E: 20 records of 7 MiB are more than the client holds for one reader (128 MiB): a request stops at half of that, and the next goes on."""
+    records = [
+        r.AlarmRaised(kind=f"big-{number}", message="x" * (7 * 2**20), service="t", at_s=number) for number in range(20)
+    ]
+    async with TestRun(tmp_path) as run:
+        gateway, seen = await run.bus("gateway"), []
+        for record in records:
+            await gateway.publish(record)
+        async for fact, _ in run.operator.follow([r.AlarmRaised]):
+            seen.append(fact.kind)
+            if fact.kind == records[-1].kind:
+                break
+            if len(seen) == 1:
+                await asyncio.sleep(2.0)  # a slow reader: what was asked for arrives meanwhile
+    assert seen == [record.kind for record in records]
