@@ -36,6 +36,8 @@ RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 2.0
 HEARTBEAT_S = 1.0
 """Until the gateway has said how often it wants to hear from us."""
+LIMITS = ("turns", "tokens", "calls")
+"""What a gateway may say that ends an execution; anything else that ends it early is `truncated`."""
 _NEVER = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED}
 
 _Execution = tuple[str, int]
@@ -148,7 +150,8 @@ class Attachment:
                 wall.pause() if kind == "suspend" else wall.resume()
         elif kind == "truncate":
             if (wall := self._walls.get(execution)) is not None:
-                wall.expire("truncated")
+                said = message.truncate.reason
+                wall.expire(said if said in LIMITS else "truncated")
         elif kind == "accepted":
             self._unaccepted.pop(message.request_id, None)
         elif kind == "refused":

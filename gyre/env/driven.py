@@ -85,8 +85,8 @@ class Driven(SelfDriven):
             return Over("failed", "environment_error", str(error))
         except Exception as error:
             match limit_reached(error):
-                case OutOfTurns():
-                    return Over("timed_out", "turns")
+                case OutOfTurns() as limit:
+                    return Over("timed_out", limit.reason)
                 case ContextFull() as full:
                     return Over("timed_out", "context", str(full))
             raise
@@ -147,7 +147,7 @@ def limit_reached(error: BaseException) -> GyreError | None:
         if isinstance(cause, OutOfTurns | ContextFull):
             return cause
         if code in TURNS_CODES:
-            return OutOfTurns(str(cause)[:300])
+            return OutOfTurns(str(cause)[:300], TURNS_CODES[code])
         if code in CONTEXT_CODES:
             return ContextFull(str(cause)[:300])
     return None

@@ -7,7 +7,7 @@
 | StepResult.done | completed | submitted | yes |
 | StepResult.truncated: the world's own limit | timed_out | turns | what was left behind |
 | a reply without a tool call | completed | stopped | yes |
-| turn limit, wall clock, full context | timed_out | turns, wall, context | what was left behind (B4) |
+| turn limit, wall clock, full context, tokens or calls in all | timed_out | turns, wall, context, tokens, calls | what was left behind (B4) |
 | first messages that do not fit the context | failed | environment_invalid | no |
 | told that its batch's wait is over | timed_out | truncated | what was left behind (C5) |
 | a step that raises Rollback | goes back to the last snapshot; failed, environment_error where there is none, or it does not help | |
@@ -179,8 +179,8 @@ class Episode:
                 await self._keeper.after(turn, messages, self._call)
         except Over as over:
             return over
-        except OutOfTurns:
-            return Over("timed_out", "turns")
+        except OutOfTurns as error:
+            return Over("timed_out", error.reason)
         except ContextFull as error:
             if not self._keeper.has_acted:  # nothing the agent did, so nothing to judge it by
                 raise InvalidInput(f"reset()'s messages and tools() leave no room for an answer: {error}") from error

@@ -25,8 +25,10 @@ UNKNOWN_KEY_GRACE_S = 20.0
 
 _KEY_REFUSED = {401, 403, 409, 410}
 CONTEXT_CODES = ("context_length_exceeded", "context")
-TURNS_CODES = ("turns", "turns_exceeded", "turn_limit")
-"""The gateway's codes of limits that are reached."""
+TURNS_CODES = {
+    "turns": "turns", "turns_exceeded": "turns", "turn_limit": "turns", "tokens_exceeded": "tokens", "calls_exceeded": "calls",
+}  # fmt: skip
+"""The gateway's codes of limits that are reached, and what the execution then ends for."""
 
 
 class ContextFull(GyreError):
@@ -39,6 +41,11 @@ class OutOfTurns(GyreError):
     """The gateway counts as many turns as the execution may make."""
 
     code = "turns"
+
+    def __init__(self, message: str, reason: str = "turns") -> None:
+        super().__init__(message)
+        self.reason = reason
+        """turns, tokens or calls."""
 
 
 class OutOfTime(GyreError):
@@ -148,5 +155,5 @@ def _refused(status: int, text: str) -> None:
     if code in CONTEXT_CODES or status == 413:
         raise ContextFull(message[:300])
     if code in TURNS_CODES:
-        raise OutOfTurns(message[:300])
+        raise OutOfTurns(message[:300], TURNS_CODES[code])
     raise Refused(f"the gateway refused a model call: {status} {message[:300]}")

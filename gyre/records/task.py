@@ -18,6 +18,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the longest prompt plus its output."""
     output_tokens_max: int
     """Sampled tokens of one call."""
+    tokens_max: int = 0
+    """Sampled tokens of all its calls together; 0: no bound but the others."""
+    calls_max: int = 0
+    """Model calls begun, those too that were abandoned or asked again; 0: no bound but turns_max."""
+    concurrency_max: int = 0
+    """Model calls at once; more are answered 429. 0: the gateway's own bound."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 """A payload travels with each of the group's N task messages; a message may have 1 MiB."""
 _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """No part of a subject, so it may have dots: `repair.operator`."""
+_MAY_BE_ZERO = ("tokens_max", "calls_max", "concurrency_max")
 PURPOSES = ("train", "evaluation")
 TRAINED_TEMPERATURES = (1e-4, 1e4)
 """Outside, the trainer cannot take log-probabilities of what was drawn."""
@@ -32,7 +33,8 @@ def parse(task: pb.Task, index: int) -> TaskSpec:
         temperature=task.temperature, top_p=task.top_p or 1.0,
         limits=Limits(
             wall_s=task.limits.wall_s, turns_max=task.limits.turns_max, context_tokens_max=task.limits.context_tokens_max,
-            output_tokens_max=task.limits.output_tokens_max,
+            output_tokens_max=task.limits.output_tokens_max, tokens_max=task.limits.tokens_max, calls_max=task.limits.calls_max,
+            concurrency_max=task.limits.concurrency_max,
         ),
     )  # fmt: skip
     try:
@@ -66,6 +68,10 @@ def _rules(task: pb.Task) -> list[tuple[bool, str]]:
         (limits.turns_max > 0, f"limits.turns_max is at least 1, not {limits.turns_max}"),
         (limits.context_tokens_max > 0, f"limits.context_tokens_max is at least 1, not {limits.context_tokens_max}"),
         (limits.output_tokens_max > 0, f"limits.output_tokens_max is at least 1, not {limits.output_tokens_max}"),
+        *(
+            (getattr(limits, name) >= 0, f"limits.{name} is 0 (no bound) or more, not {getattr(limits, name)}")
+            for name in _MAY_BE_ZERO
+        ),
     ]
 
 

@@ -108,7 +108,8 @@ def _filled(task: Task, config: Config, task_id: str, purpose: str, group_size: 
     given = config.tasks
     limits = pb.Limits(
         wall_s=given.wall_s, turns_max=given.turns_max, context_tokens_max=given.context_tokens_max,
-        output_tokens_max=given.output_tokens_max,
+        output_tokens_max=given.output_tokens_max, tokens_max=given.tokens_max, calls_max=given.calls_max,
+        concurrency_max=given.concurrency_max,
     )  # fmt: skip
     return pb.Task(
         task_id=task_id, task_type=task.task_type, environment=given.environment, seed=task.seed,

@@ -37,6 +37,12 @@ class TaskConfig(Section):
     """Longest context of one execution."""
     output_tokens_max: Positive = 64
     """Sampled tokens of one call."""
+    tokens_max: NotNegative = 0
+    """Sampled tokens of all calls of one execution together; 0: as many as its turns allow."""
+    calls_max: NotNegative = 0
+    """Model calls that one execution may begin, abandoned and repeated ones too; 0: any number. A bound for harnesses that give up and ask again."""
+    concurrency_max: NotNegative = 0
+    """Model calls of one execution at once; more are answered 429 and asked again. 0: 32."""
     temperature: Annotated[float, Meta(ge=1e-4, le=1e4)] = 1.0
     """Sampling temperature. 0 is not possible: nothing would be drawn that training could learn from."""
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0

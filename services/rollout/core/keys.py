@@ -31,6 +31,9 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     traceparent: str = ""
     task_type: str = ""
     environment: str = ""
+    tokens_max: int = 0
+    calls_max: int = 0
+    concurrency_max: int = 0
 
 
 def sign(claims: Claims, secret: bytes) -> str:

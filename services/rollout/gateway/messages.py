@@ -24,7 +24,8 @@ def assignment(lease: Lease, traceparent: str, secret: bytes) -> pb.AttachRespon
         execution_id=lease.execution_id, attempt=lease.attempt, group_id=lease.task.group_id, purpose=task.purpose,
         seed=lease.task.seed, temperature=task.temperature, top_p=task.top_p, turns_max=limits.turns_max,
         context_tokens_max=limits.context_tokens_max, output_tokens_max=limits.output_tokens_max, traceparent=traceparent,
-        task_type=task.task_type, environment=task.environment,
+        task_type=task.task_type, environment=task.environment, tokens_max=limits.tokens_max, calls_max=limits.calls_max,
+        concurrency_max=limits.concurrency_max,
     )  # fmt: skip
     return pb.AttachResponse(
         request_id=f"assign-{sample_of(lease)}", execution_id=lease.execution_id, attempt=lease.attempt,
@@ -56,6 +57,14 @@ def standing(execution_id: str, attempt: int, order: Order) -> pb.AttachResponse
     (word,) = body
     name = f"{word}-{sample_id(execution_id, attempt)}"
     return pb.AttachResponse(request_id=name, execution_id=execution_id, attempt=attempt, **body)
+
+
+def limit_reached(execution_id: str, attempt: int, limit: str) -> pb.AttachResponse:
+    """Its budget is used up: stop and score, for `limit`."""
+    name = f"limit-{sample_id(execution_id, attempt)}"
+    return pb.AttachResponse(
+        request_id=name, execution_id=execution_id, attempt=attempt, truncate=pb.Truncate(reason=limit)
+    )
 
 
 def started_fact(lease: Lease, said: pb.Started, at_s: float) -> ExecutionStarted:

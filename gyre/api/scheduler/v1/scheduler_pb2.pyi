@@ -49,16 +49,22 @@ class Task(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., task_type: _Optional[str] = ..., environment: _Optional[str] = ..., seed: _Optional[int] = ..., payload_json: _Optional[str] = ..., tenant: _Optional[str] = ..., purpose: _Optional[str] = ..., group_size: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("wall_s", "turns_max", "context_tokens_max", "output_tokens_max")
+    __slots__ = ("wall_s", "turns_max", "context_tokens_max", "output_tokens_max", "tokens_max", "calls_max", "concurrency_max")
     WALL_S_FIELD_NUMBER: _ClassVar[int]
     TURNS_MAX_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CALLS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_MAX_FIELD_NUMBER: _ClassVar[int]
     wall_s: float
     turns_max: int
     context_tokens_max: int
     output_tokens_max: int
-    def __init__(self, wall_s: _Optional[float] = ..., turns_max: _Optional[int] = ..., context_tokens_max: _Optional[int] = ..., output_tokens_max: _Optional[int] = ...) -> None: ...
+    tokens_max: int
+    calls_max: int
+    concurrency_max: int
+    def __init__(self, wall_s: _Optional[float] = ..., turns_max: _Optional[int] = ..., context_tokens_max: _Optional[int] = ..., output_tokens_max: _Optional[int] = ..., tokens_max: _Optional[int] = ..., calls_max: _Optional[int] = ..., concurrency_max: _Optional[int] = ...) -> None: ...
 
 class SubmitTasksRequest(_message.Message):
     __slots__ = ("tasks",)
