@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("call_id", "session", "prompt_ids", "resume_ids", "max_tokens", "temperature", "top_p", "seed", "stop_ids", "chunk_tokens")
+    __slots__ = ("call_id", "session", "prompt_ids", "resume_ids", "max_tokens", "temperature", "top_p", "seed", "stop_ids", "chunk_tokens", "prompt")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class GenerateRequest(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     STOP_IDS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     session: str
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -28,7 +29,8 @@ class GenerateRequest(_message.Message):
     seed: int
     stop_ids: _containers.RepeatedScalarFieldContainer[int]
     chunk_tokens: int
-    def __init__(self, call_id: _Optional[str] = ..., session: _Optional[str] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., resume_ids: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., stop_ids: _Optional[_Iterable[int]] = ..., chunk_tokens: _Optional[int] = ...) -> None: ...
+    prompt: bytes
+    def __init__(self, call_id: _Optional[str] = ..., session: _Optional[str] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., resume_ids: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., stop_ids: _Optional[_Iterable[int]] = ..., chunk_tokens: _Optional[int] = ..., prompt: _Optional[bytes] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("ids", "logprobs", "versions", "finish_reason", "reused_tokens")
