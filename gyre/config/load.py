@@ -113,12 +113,7 @@ def _check_together(config: Config, where: str) -> None:
             f"trajproc.age_steps_max {config.trajproc.age_steps_max} is below the mean staleness {law:g} that "
             "scheduler.extra_depth_steps + (steps_per_publish − 1)/2 gives: most samples would be dropped"
         )
-    shortest, longest = config.trajproc.segment_calls_min, config.trajproc.segment_calls_max
-    if longest < 2 * shortest - 1:
-        problems.append(
-            f"trajproc.segment_calls_max {longest} is less than 2·segment_calls_min − 1 = {2 * shortest - 1}: an execution one call "
-            "longer than the longest segment could not be cut into two that are long enough"
-        )
+    problems += _check_credit(config.trajproc)
     if config.environments and tasks.environment not in {environment.name for environment in config.environments}:
         names = ", ".join(environment.name for environment in config.environments)
         problems.append(f"tasks.environment `{tasks.environment}` is none of the environments: {names}")
@@ -135,6 +130,30 @@ def _check_together(config: Config, where: str) -> None:
     problems += evaluators.problems(config)
     if problems:
         raise ConfigError(f"{where}: " + "; ".join(problems))
+
+
+def _check_credit(trajproc: sections.TrajprocConfig) -> list[str]:
+    """Segments that can be cut, and sums whose parts are of one unit."""
+    problems = []
+    shortest, longest = trajproc.segment_calls_min, trajproc.segment_calls_max
+    if longest < 2 * shortest - 1:
+        problems.append(
+            f"trajproc.segment_calls_max {longest} is less than 2·segment_calls_min − 1 = {2 * shortest - 1}: an execution one call "
+            "longer than the longest segment could not be cut into two that are long enough"
+        )
+    if trajproc.advantage in ("group_std", "max_rl"):
+        asks = [
+            f"trajproc.{name} {value}" for name, value, is_mixed in (
+                ("credit", trajproc.credit, trajproc.credit == "fusion"),
+                ("baseline_fallback", trajproc.baseline_fallback, trajproc.baseline_fallback == "running"),
+            ) if is_mixed
+        ]  # fmt: skip
+        problems += [
+            f"{asked} is in units of reward, and trajproc.advantage {trajproc.advantage} is not (it divides by the group's own figures): "
+            "use it with `group`, `leave_one_out`, `group_median` or `optimal`"
+            for asked in asks
+        ]
+    return problems
 
 
 def _check_cells(scheduler: sections.SchedulerConfig) -> list[str]:

@@ -39,7 +39,7 @@ class TrajprocConfig(Section):
     """Whether executions that are kept from the gradient (nothing to train; truncated where `truncated_share_max` is 0) are in the baseline."""
     baseline_fallback: Literal["none", "running"] = "none"
     """Baseline where a group cannot give one, as all its rewards are equal or one stands alone (D9). none: no gradient. running: the mean reward
-    of its task type's executions up to now, in units of reward, so it belongs beside `advantage` group or leave_one_out. A group that
+    of its task type's executions up to now, in units of reward, so an `advantage` that is not (group_std, max_rl) is refused. A group that
     succeeds throughout is then reinforced as well, and one that fails throughout is not lost."""
     baseline_memory: Positive = 256
     """Executions that the running mean remembers. Few: it is as noisy as a group; many: it lags behind a policy that learns."""
@@ -57,7 +57,7 @@ class TrajprocConfig(Section):
     0: λ = 1, nothing is bootstrapped, the critic is a baseline and no more."""
     fusion_spread: Annotated[float, Meta(ge=0.0)] = 0.1
     """s_0 of κ = s_R/(s_R + s_0), s_R the group's reward deviation (0.5 where half of it succeed). 0: segments speak only where all rewards are
-    equal; large: segments alone. Segment advantages are in units of reward, so fuse them with an `advantage` that is, too (group, leave_one_out)."""
+    equal; large: segments alone. Segment advantages are in units of reward, so an `advantage` that is not (group_std, max_rl) is refused."""
     critic: Literal["zero", "group_mean", "group_state", "tabular"] = "tabular"
     """Values where segments begin (D6). zero: the milestones' potential is the value; group_mean: the group's mean return; group_state: of
     those of the group that stood at the same milestones (GiGPO); tabular: running mean by task type and milestones verified, over groups."""
