@@ -1,4 +1,4 @@
-"""CellService over the embedded engine."""
+"""CellService over an engine, embedded or vLLM."""
 
 import asyncio
 import itertools
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import grpc.aio
+import numpy as np
 
 from gyre.api.rollout.v1 import cells_pb2 as pb
 from gyre.api.rollout.v1 import cells_pb2_grpc as rpc
@@ -98,7 +99,7 @@ def _engine_request(name: str, request: pb.GenerateRequest) -> GenerateRequest:
     return GenerateRequest(
         name,
         request.session,
-        list(request.prompt_ids),
+        np.frombuffer(request.prompt, "<i4").tolist() if request.prompt else list(request.prompt_ids),
         params,
         list(request.resume_ids),
         request.chunk_tokens or WHOLE_OUTPUT,
