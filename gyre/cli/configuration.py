@@ -7,6 +7,7 @@ import msgspec
 
 from gyre.cli.options import config_arguments, json_option, load_config, print_json
 from gyre.config import Config, field_docs, fingerprint
+from gyre.config.sections import Section
 
 
 @click.group()
@@ -40,8 +41,20 @@ def show(config_file: Path | None, overrides: tuple[str, ...], as_json: bool) ->
     for section in msgspec.structs.fields(Config):
         value = getattr(loaded, section.name)
         for item in value if isinstance(value, list) else [value]:
-            click.echo(f"\n[{section.name}]")
-            docs = field_docs(type(item))
-            for field in msgspec.structs.fields(type(item)):
-                click.echo(f"# {docs[field.name]}")
-                click.echo(f"{field.name} = {msgspec.json.encode(getattr(item, field.name)).decode()}")
+            _show(section.name, item)
+
+
+def _show(name: str, section: Section) -> None:
+    """A section, then those inside it, as TOML wants them."""
+    click.echo(f"\n[{name}]")
+    docs = field_docs(type(section))
+    inner = []
+    for field in msgspec.structs.fields(type(section)):
+        value = getattr(section, field.name)
+        if isinstance(value, Section):
+            inner.append((f"{name}.{field.name}", value))
+            continue
+        click.echo(f"# {docs[field.name]}")
+        click.echo(f"{field.name} = {msgspec.json.encode(value).decode()}")
+    for inner_name, value in inner:
+        _show(inner_name, value)

@@ -10,6 +10,7 @@ from gyre.config.sections.scheduler import SchedulerConfig, TierConfig
 from gyre.config.sections.tasks import EnvironmentConfig, EvaluationConfig, TaskConfig
 from gyre.config.sections.trainer import TrainerConfig
 from gyre.config.sections.trajproc import TrajprocConfig
+from gyre.config.sections.vllm import VllmConfig
 
 __all__ = [
     "Config",
@@ -31,6 +32,7 @@ __all__ = [
     "TrainerConfig",
     "TrajprocConfig",
     "VariantConfig",
+    "VllmConfig",
 ]
 
 

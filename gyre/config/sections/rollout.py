@@ -4,6 +4,7 @@ import difflib
 import re
 
 from gyre.config.sections.base import NotNegative, Positive, Seconds, Section
+from gyre.config.sections.vllm import VllmConfig
 
 ROLES = ("main", "main-summary", "sub-agent", "sub-agent-summary", "side", "unknown")
 """Classes of calls (B5): the first four are trained, in this order; `side` and `unknown` are on record and never trained."""
@@ -11,6 +12,7 @@ HARNESSES = ("claude-code", "codex", "qwen-code", "opencode", "mini-swe-agent", 
 """Harnesses for which rules are shipped."""
 ENDPOINTS = ("chat", "messages", "responses")
 """Wire formats: OpenAI's chat completions, Anthropic's messages, OpenAI's responses."""
+ENGINES = ("embedded", "vllm")
 STREAMS = ("live", "recorded", "by_harness")
 
 
@@ -93,6 +95,10 @@ class RolloutConfig(Section):
     """Largest body of one model call; larger ones are answered 413."""
     observation_bytes_max: Positive = 64 * 1024
     """Largest tool result that an environment may show the model; the rest is cut, and said so."""
+    engine: str = "embedded"
+    """What generates: `embedded` (torch, inside the cell's process) or `vllm` (a server beside it; docs/vllm.md)."""
+    vllm: VllmConfig = VllmConfig()
+    """vLLM, where it is the engine."""
     slots: Positive = 32
     """Calls one engine decodes at once."""
     context_max: Positive = 1024

@@ -70,6 +70,14 @@ class WeightTargets:
             staged.append(given[0].detach().to(device=device, dtype=dtype, copy=True))
         return staged
 
+    def spelled_out(self, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What has passed `stage`, under every name there is: tied tensors under each of theirs."""
+        named = {}
+        for _, names, *_ in self._targets:
+            given = next(state[name] for name in sorted(names) if name in state)
+            named |= dict.fromkeys(names, given)
+        return named
+
     def copy_into_live(self, staged: list[torch.Tensor]) -> None:
         for (live, *_), new in zip(self._targets, staged, strict=True):
             live.data.copy_(new)
