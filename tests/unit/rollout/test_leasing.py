@@ -143,4 +143,4 @@ async def test_an_error_at_one_lease_ends_the_gateway():
     case = Case([DeliveryDouble(task("broken"))])
     case.bus.back.set()
     with pytest.raises(RuntimeError, match="a defect"):
-        await asyncio.wait_for(case.claiming, 2)
+        await asyncio.wait_for(case.claiming, 60)

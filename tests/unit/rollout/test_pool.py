@@ -12,13 +12,14 @@ from gyre.records import Sampling
 from gyre.rpc import RpcServer, abort_with
 from services.rollout.core.routing import Routing
 from services.rollout.gateway.pool import CellPool, Work
+from tests.support import until
 
 
 class CellDouble(cells_pb2_grpc.CellServiceServicer):
-    """Samples the ids 0, 1, 2 … one each `step_s`; ends, drains or breaks as told."""
+    """Samples the ids 0, 1, 2 … up to `hold_at`, where it waits for its `end`; drains or breaks as told."""
 
     def __init__(self) -> None:
-        self.step_s = 0.0
+        self.hold_at = -1
         self.error: Exception | None = None
         self.end: asyncio.Event = asyncio.Event()
         self.end_reason = "migrated"
@@ -29,13 +30,10 @@ class CellDouble(cells_pb2_grpc.CellServiceServicer):
         if self.error is not None:
             await abort_with(context, self.error)
         for token in range(len(request.resume_ids), request.max_tokens):
-            if self.step_s:
-                try:
-                    await asyncio.wait_for(self.end.wait(), self.step_s)
-                    yield pb.GenerateResponse(finish_reason=self.end_reason)
-                    return
-                except TimeoutError:
-                    pass
+            if token == self.hold_at:
+                await self.end.wait()
+                yield pb.GenerateResponse(finish_reason=self.end_reason)
+                return
             yield pb.GenerateResponse(ids=[token], logprobs=[-float(token)], versions=[7])
         yield pb.GenerateResponse(finish_reason="length")
 
@@ -70,18 +68,14 @@ def work(name: str, arrived_s: float = 0.0, tokens: int = 6) -> Work:
 
 
 async def sampled(call: Work, count: int) -> None:
-    for _ in range(500):
-        if len(call.ids) >= count:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"only {len(call.ids)} tokens")
+    await until(lambda: len(call.ids) >= count)
 
 
 async def test_a_migrated_call_goes_on_with_the_tokens_it_has(cells):
     """A6: the two cells' tokens are one output, with nothing lost or doubled."""
     pool, (_, second), _ = cells
     pool.set_serving("cell-1", True)
-    second.step_s = 0.05
+    second.hold_at = 2
     call = work("a")
     running = asyncio.create_task(pool.generate(call))
     await sampled(call, 2)
@@ -98,7 +92,7 @@ async def test_a_cell_that_dies_is_left_and_its_call_goes_on(cells):
     pool, (_, second), servers = cells
     for name in ("cell-0", "cell-1"):
         pool.set_serving(name, True)
-    second.step_s = 0.05
+    second.hold_at = 2
     call = work("a")
     running = asyncio.create_task(pool.generate(call))
     await sampled(call, 2)
@@ -113,8 +107,7 @@ async def test_who_has_waited_longest_goes_first(cells):
     pool.routing._capacity = 64
     calls = [work(f"c{index:02d}", arrived_s=float(index), tokens=1) for index in range(64)]
     tasks = [asyncio.create_task(pool.generate(call)) for call in reversed(calls)]
-    await asyncio.sleep(0.05)
-    assert pool.waiting == 64
+    await until(lambda: pool.waiting == 64)
     placed: list[str] = []
     choose = pool.routing.choose
     pool.routing.choose = lambda session: placed.append(session) or choose(session)
@@ -130,17 +123,16 @@ async def test_calls_wait_for_a_place_while_the_pool_is_away(cells):
     pool.routing._capacity = 1
     pool.set_serving("cell-1", True)
     calls = [work(f"c{index}", arrived_s=float(index), tokens=2) for index in range(3)]
-    second.step_s = 0.02
     tasks = [asyncio.create_task(pool.generate(call)) for call in calls]
-    await asyncio.wait_for(tasks[0], 5)
+    await tasks[0]
     assert pool.waiting == 2 and second.seen == ["c0"]
-    await asyncio.wait_for(pool.generate(again := work("c0", tokens=1)), 5)  # its next call keeps its place
+    await pool.generate(again := work("c0", tokens=1))  # its next call keeps its place
     assert again.cells == ["cell-1"] and pool.waiting == 2
     pool.forget("c0")
-    await asyncio.wait_for(tasks[1], 5)
+    await tasks[1]
     assert pool.waiting == 1
     pool.set_serving("cell-0", True)  # the pool is back: nobody waits
-    await asyncio.wait_for(tasks[2], 5)
+    await tasks[2]
     assert [call.ids for call in calls] == [[0, 1]] * 3
 
 
@@ -148,18 +140,18 @@ async def test_an_abandoned_call_ends_with_what_it_has(cells):
     pool, (_, second), _ = cells
     waiting = work("w")
     task = asyncio.create_task(pool.generate(waiting))
-    await asyncio.sleep(0.02)
+    await until(lambda: pool.waiting == 1)
     await pool.abandon(waiting)
     await task
     assert (waiting.finish, waiting.ids, pool.waiting) == ("aborted", [], 0)
     pool.set_serving("cell-1", True)
-    second.step_s = 0.05
+    second.hold_at = 1
     running = work("r")
     task = asyncio.create_task(pool.generate(running))
     await sampled(running, 1)
     await pool.abandon(running)
     await task
-    assert running.finish == "aborted" and 0 < len(running.ids) < 6
+    assert running.finish == "aborted" and running.ids == [0]
 
 
 async def test_a_cell_that_refuses_for_now_is_asked_again_later(cells):
@@ -168,10 +160,10 @@ async def test_a_cell_that_refuses_for_now_is_asked_again_later(cells):
     pool.set_serving("cell-0", True)
     call = work("a")
     task = asyncio.create_task(pool.generate(call))
-    await asyncio.sleep(0.1)
-    assert not task.done() and pool.waiting == 1
+    await until(lambda: first.seen and pool.waiting == 1)
+    assert not task.done()
     first.error = None
-    await asyncio.wait_for(task, 5)
+    await task
     assert len(call.ids) == 6
 
 

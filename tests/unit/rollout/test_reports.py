@@ -10,6 +10,7 @@ import pytest
 from gyre.clock import ManualClock
 from services.rollout.gateway import reports
 from services.rollout.gateway.reports import CellReports
+from tests.support import until
 
 
 class CellDouble:
@@ -17,8 +18,10 @@ class CellDouble:
 
     def __init__(self, serving: bool | None) -> None:
         self.serving = serving
+        self.asked = 0
 
     async def GetStatus(self, _request, timeout: float):  # noqa: ASYNC109  as the stub has it
+        self.asked += 1
         await asyncio.sleep(0)
         if self.serving is None:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
@@ -48,14 +51,12 @@ async def test_a_process_that_died_while_its_cell_trained_is_reported_when_the_c
     bus, returning = BusDouble(), []
     task = asyncio.create_task(CellReports(pool, bus, ManualClock(0.0), 64, lambda: returning).run())
     await asyncio.sleep(0.05)
-    assert bus.told == []
+    assert bus.told == [] and process.asked == 0
     returning.append("cell-1")
-    await asyncio.sleep(0.1)
-    assert bus.told == [("cell-1", 0)]
+    await until(lambda: bus.told == [("cell-1", 0)])
     returning.clear()
     process.serving = routed.serving = True
-    await asyncio.sleep(0.1)
-    assert bus.told == [("cell-1", 0), ("cell-1", 64)]
+    await until(lambda: bus.told == [("cell-1", 0), ("cell-1", 64)])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -66,11 +67,10 @@ async def test_a_cell_on_its_way_back_that_answers_is_not_lost_though_it_does_no
     pool = SimpleNamespace(routing=SimpleNamespace(cells={"cell-1": routed}), stubs={"cell-1": process})
     bus, returning = BusDouble(), ["cell-1"]
     task = asyncio.create_task(CellReports(pool, bus, ManualClock(0.0), 64, lambda: returning).run())
-    await asyncio.sleep(0.1)
+    await until(lambda: process.asked > 10)
     assert bus.told == []
     returning.clear()
     routed.serving = True
-    await asyncio.sleep(0.1)
-    assert bus.told == [("cell-1", 0)]
+    await until(lambda: bus.told == [("cell-1", 0)])
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
