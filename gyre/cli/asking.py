@@ -18,41 +18,25 @@ ANSWER_S = 120.0
 """A question to a ledger of ten million facts, on a busy machine."""
 
 
-def ask_ledger(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
-    """One question to the ledger. Raises NotFound, InvalidInput, Unavailable."""
+def ask_ledger(folder: RunFolder, question: str, *names: str, after: str = "", limit: int = 0) -> dict[str, Any]:
+    """One question to the ledger, by services/ledger/queries/asked.py's names. Raises NotFound, InvalidInput, Unavailable."""
     try:
-        return asyncio.run(_ask_live(folder, question, *names))
+        return asyncio.run(_ask_live(folder, question, names, after, limit))
     except Unavailable:
-        return _ask_offline(folder, question, *names)
+        page = [f"--after={after}"] * bool(after) + [f"--limit={limit}"] * bool(limit)
+        return run_ledger(folder, *page, "--print", question, *names, timeout_s=ANSWER_S)
 
 
-async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
+async def _ask_live(folder: RunFolder, question: str, names: tuple[str, ...], after: str, limit: int) -> dict[str, Any]:
     from gyre.api.ledger.v1 import ledger_pb2 as pb
     from gyre.api.ledger.v1 import ledger_pb2_grpc
     from gyre.rpc import open_channel
 
+    request = pb.AskRequest(question=question, names=names, after=after, limit=limit)
     async with open_channel(address(folder, "ledger"), read_key(folder.keys, "service")) as channel:
         await connected(channel)
-        ledger = ledger_pb2_grpc.LedgerServiceStub(channel)
         try:
-            match question:
-                case "audit":
-                    reply = await ledger.Audit(pb.AuditRequest(), timeout=ANSWER_S)
-                    fields = ("name", "passed", "figure", "query")
-                    criteria = [{name: getattr(one, name) for name in fields} for one in reply.criteria]
-                    return {"passed": reply.passed, "criteria": criteria}
-                case "explain":
-                    return json.loads(
-                        (await ledger.Explain(pb.ExplainRequest(sample_id=names[0]), timeout=ANSWER_S)).json
-                    )
-                case "drops":
-                    return json.loads((await ledger.GetDrops(pb.GetDropsRequest(), timeout=ANSWER_S)).json)
-                case "bill":
-                    return json.loads((await ledger.GetBill(pb.GetBillRequest(by=names), timeout=ANSWER_S)).json)
-                case "queues":
-                    return json.loads((await ledger.GetQueues(pb.GetQueuesRequest(), timeout=ANSWER_S)).json)
-                case _:
-                    return json.loads((await ledger.GetBooks(pb.GetBooksRequest(), timeout=ANSWER_S)).json)
+            return json.loads((await ledger_pb2_grpc.LedgerServiceStub(channel).Ask(request, timeout=ANSWER_S)).json)
         except grpc.aio.AioRpcError as error:
             if error.code() == grpc.StatusCode.NOT_FOUND:
                 raise NotFound(error.details()) from error
@@ -60,10 +44,6 @@ async def _ask_live(folder: RunFolder, question: str, *names: str) -> dict[str, 
                 raise InvalidInput(error.details()) from error
             # Also a stranger on a port of a run that is over: it does not know our key.
             raise Unavailable(f"the ledger does not answer: {error.details()}") from error
-
-
-def _ask_offline(folder: RunFolder, question: str, *names: str) -> dict[str, Any]:
-    return run_ledger(folder, "--print", question, *names, timeout_s=ANSWER_S)
 
 
 def run_ledger(folder: RunFolder, *arguments: str, timeout_s: float | None = None) -> dict[str, Any]:

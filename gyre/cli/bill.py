@@ -7,6 +7,7 @@ import click
 
 from gyre.cli.asking import ask_ledger
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.screen import clean
 
 
 @click.command()
@@ -26,7 +27,7 @@ def bill(by: str | None, run_folder: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    for line in table(answer):
+    for line in table(clean(answer)):
         click.echo(line)
 
 

@@ -9,6 +9,7 @@ import click
 
 from gyre.cli.live import as_dict, asked
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.screen import clean
 from gyre.errors import InvalidInput
 
 
@@ -61,6 +62,7 @@ def _send(word: str, ids: tuple[str, ...], is_group: bool, reason: str, run_fold
     if as_json:
         print_json(answer)
     else:
+        answer = clean(answer)
         for one in answer["commanded"]:
             click.echo(f"{one['execution_id']}: {word} (was {one['state']}, command {one['ordinal']})")
         for one in answer["refused"]:

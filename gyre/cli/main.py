@@ -9,6 +9,7 @@ import sys
 
 import click
 
+from gyre.cli.screen import paragraphs
 from gyre.errors import ConfigError, GyreError, InvalidInput, NotFound, Unavailable
 
 EXIT_FAILED = 1
@@ -26,6 +27,12 @@ COMMANDS = {
     "drops": ("gyre.cli.queries", "What left training, by reason, and what it cost."),
     "books": ("gyre.cli.queries", "Turns, occupancy and external calls."),
     "bill": ("gyre.cli.bill", "What it cost: by customer, kind of task, weights, attempt."),
+    "explorer": ("gyre.cli.explorer", "Look at a run in the browser: where its staleness comes from."),
+    "doctor": ("gyre.cli.doctor", "The six known illnesses of training, looked for in the books."),
+    "lineage": ("gyre.cli.lineage", "Which steps trained what, sampled by which weights; both ways."),
+    "tiers": ("gyre.cli.tiers", "Waits and promotions of duration tiers as curves."),
+    "agreement": ("gyre.cli.agreement", "Do reward models say what people say?"),
+    "trace": ("gyre.cli.trace", "Where the time went, of one sample or of all."),
     "export": ("gyre.cli.export", "The books as Parquet files."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
@@ -79,7 +86,7 @@ def main() -> None:
         error.show()
         raise SystemExit(error.exit_code) from None
     except GyreError as error:
-        print(f"gyre: {error}", file=sys.stderr)
+        print(paragraphs(f"gyre: {error}"), file=sys.stderr)
         raise SystemExit(exit_code(error)) from None
     except OSError as error:  # a full disk, a folder that may not be written: nothing of ours is broken
         if error.errno is None:

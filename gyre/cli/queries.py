@@ -14,6 +14,7 @@ import grpc
 from gyre.cli.asking import ask_ledger
 from gyre.cli.live import address, as_dict, asked, connected
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.screen import clean
 from gyre.cli.watch import watch
 from gyre.errors import Unavailable
 from gyre.rpc.auth import read_key
@@ -36,6 +37,7 @@ def status(run_folder: Path | None, as_json: bool, is_watching: bool) -> None:
     if as_json:
         print_json({"run": str(folder.root), **state})
         return
+    state = clean(state)
     click.echo(f"run {folder.root}")
     for name, values in state.items():
         click.echo(f"\n{name}" + ("" if values else ": does not answer"))
@@ -53,7 +55,7 @@ def audit(run_folder: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        for criterion in answer["criteria"]:
+        for criterion in clean(answer["criteria"]):
             mark = click.style("pass", fg="green") if criterion["passed"] else click.style("FAIL", fg="red")
             click.echo(f"{mark}  {criterion['name']}: {criterion['figure']}")
             if not criterion["passed"]:
@@ -97,6 +99,7 @@ def queues(run_folder: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
+    answer = clean(answer)
     for tier in answer["now"] or ():
         click.echo(
             f"{tier['tier']}: {tier['waiting_groups']} of {tier['queue_max']} groups wait, the oldest {tier['wait_s_max']:.0f} s; "
@@ -129,7 +132,7 @@ def _print(answer: Any, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        _show(answer, "")
+        _show(clean(answer), "")
 
 
 def _show(value: Any, indent: str) -> None:

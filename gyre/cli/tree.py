@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.screen import clean
 from gyre.errors import GyreError, NotFound
 from gyre.run_folder import RunFolder
 
@@ -26,6 +27,7 @@ def tree(sample: str, run_folder: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    found = clean(found)
     click.echo(
         f"{found['sample_id']}: {len(found['calls'])} calls, {found['tokens_unique']} tokens ({found['tokens_sampled']} sampled), "
         f"{found['tokens_flat']} in flattened paths; {len(found['leaves'])} paths chosen (●)"

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gyre.cli.live import as_dict, scheduler
+from gyre.cli.screen import say
 from gyre.errors import Unavailable
 from gyre.run_folder import RunFolder
 
@@ -34,7 +35,7 @@ async def _say_all(stream: Any, kind: str, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"kind": kind, **values}))
         else:
-            click.echo(_role(values) if kind == "role" else _waterlevel(values))
+            say(_role(values) if kind == "role" else _waterlevel(values))
 
 
 def _waterlevel(point: dict[str, Any]) -> str:

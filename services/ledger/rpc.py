@@ -14,6 +14,8 @@ from gyre.errors import GyreError, Unavailable
 from gyre.rpc import abort_with
 from services.ledger import queries
 from services.ledger.core.tables import INTAKE
+from services.ledger.queries.asked import Asked, ask
+from services.ledger.queries.doctor import Room
 from services.ledger.storage import Database
 
 FULL_NAME = "gyre.api.ledger.v1.LedgerService"
@@ -22,11 +24,17 @@ FULL_NAME = "gyre.api.ledger.v1.LedgerService"
 class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
     """Answers from the database; `progress` (absent offline) tells how far the bus has been read, and how much was poison."""
 
-    def __init__(self, database: Database, run: str, config: Config, progress: Callable[[], Any] | None = None) -> None:
+    def __init__(self, database: Database, run: str, config: Config, progress: Callable[[], Any] | None = None,
+                 room: Callable[[], Room] = Room) -> None:  # fmt: skip
         self._database = database
         self._run = run
         self._config = config
         self._progress = progress
+        self._room = room
+
+    async def Ask(self, request, context: grpc.aio.ServicerContext):
+        asked = Asked(self._run, self._config, tuple(request.names), request.after, request.limit, self._room)
+        return ledger_pb2.AskResponse(json=to_text(await self._ask(context, ask, request.question, asked)))
 
     async def Audit(self, request, context: grpc.aio.ServicerContext):
         criteria = await self._ask(context, queries.audit, self._run, self._config)

@@ -3,21 +3,20 @@
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 
 from gyre.api.ledger.v1 import ledger_pb2_grpc
 from gyre.bus import Bus, streams
 from gyre.bus.subjects import PREFIX
-from gyre.errors import ConfigError, InvalidInput, Unavailable
+from gyre.errors import Unavailable
 from gyre.records import Fact
 from gyre.rpc import RpcServer
 from gyre.service import Context, until_stopped
-from services.ledger import otlp, queries, rpc
+from services.ledger import once, otlp, rpc
+from services.ledger.explorer.attach import explore, explorer
 from services.ledger.intake import CONSUMER, Intake, raise_alarm
 from services.ledger.sinks import open_sinks
 from services.ledger.storage import Database, Writer, database_url
@@ -31,20 +30,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--offline", action="store_true", help="answer queries only: no bus, no OTLP; for a run that is over"
     )
     parser.add_argument(
-        "--print", nargs="+", metavar=("QUESTION", "ID"), default=[],
-        help="answer one question as JSON on standard output and end: "
-             "audit, books, drops, queues, bill DIMENSION…, explain SAMPLE, trace SAMPLE_OR_TRACE",
-    )  # fmt: skip
-
-    parser.add_argument(
-        "--export", type=Path, metavar="DIR", help="write Parquet files, say what is in them as JSON, and end"
+        "--explore",
+        metavar="HOST:PORT",
+        default="",
+        help="serve the trace explorer only, for a run that is over; port 0 for a free one",
     )
-    parser.add_argument(
-        "--what", nargs="+", default=[], help="with --export: executions, samples, turns, drops; all by default"
-    )
-    parser.add_argument(
-        "--since", type=float, metavar="UNIX_SECONDS", help="with --export: what happened then or later"
-    )
+    once.options(parser)
 
 
 async def serve(context: Context) -> None:
@@ -52,10 +43,10 @@ async def serve(context: Context) -> None:
     database = Database(database_url(context.config, context.folder))
     database.migrate()
     try:
-        if getattr(context.arguments, "export", None):
-            print(rpc.to_text(exported(database, context)))
-        elif getattr(context.arguments, "print", []):
-            print(answer(database, context, *context.arguments.print))
+        if do := once.job(context):
+            await once.carry_out(do, database, context)
+        elif getattr(context.arguments, "explore", ""):
+            await explore(context, database, context.arguments.explore)
         elif getattr(context.arguments, "offline", False):
             await _serve_offline(context, database)
         else:
@@ -64,50 +55,9 @@ async def serve(context: Context) -> None:
         database.close()
 
 
-def answer(database: Database, context: Context, question: str, *names: str) -> str:
-    """JSON text of one question. Raises InvalidInput for a question there is not, NotFound as the queries do."""
-    asked = {
-        "audit": lambda connection: _audit(queries.audit(connection, context.run, context.config)),
-        "bill": lambda connection: queries.bill(connection, context.run, context.config, names),
-        "books": lambda connection: queries.books(connection, context.run, context.config),
-        "drops": lambda connection: queries.drops(connection, context.run, context.config),
-        "queues": lambda connection: queries.queues(connection, context.run),
-        "explain": lambda connection: queries.explain(connection, context.run, *names),
-        "trace": lambda connection: queries.trace(connection, context.run, *names),
-    }
-    fits = question == "bill" or len(names) == (question in ("explain", "trace"))
-    if question not in asked or not fits:
-        raise InvalidInput(
-            f"{question!r} with {len(names)} names is no question; ask one of: audit, bill DIMENSION…, books, drops, queues, explain SAMPLE, trace ID"
-        )
-    with database.read() as connection:
-        return rpc.to_text(asked[question](connection))
-
-
-def exported(database: Database, context: Context) -> dict:
-    """What was written: {name: {path, rows, bytes}}. Raises ConfigError without pyarrow, InvalidInput for data that there is not."""
-    try:
-        from services.ledger import parquet  # an extra: only who exports needs it
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"exporting needs {error.name}, which is not installed: pip install 'gyre-rl[export]'"
-        ) from error
-    given = context.arguments
-    if strange := sorted(set(given.what) - set(parquet.DATA_SETS)):
-        raise InvalidInput(f"no data {', '.join(strange)}: any of {', '.join(parquet.DATA_SETS)}")
-    with database.read() as connection:
-        return parquet.export(
-            connection, context.run, given.export, tuple(given.what or parquet.DATA_SETS), given.since
-        )
-
-
-def _audit(criteria: list[queries.Criterion]) -> dict:
-    return {"passed": all(one.passed for one in criteria), "criteria": [dataclasses.asdict(one) for one in criteria]}
-
-
 async def _serve_offline(context: Context, database: Database) -> None:
     server = _server(context)
-    servicer = rpc.LedgerServicer(database, context.run, context.config)
+    servicer = rpc.LedgerServicer(database, context.run, context.config, room=once.room_of(database, context))
     server.add(ledger_pb2_grpc.add_LedgerServiceServicer_to_server, servicer, rpc.FULL_NAME)
     await server.start()
     try:
@@ -157,12 +107,14 @@ async def _keep_books(context: Context, database: Database, watchers: list[Calla
     writer = Writer(database, context.run, on_trouble)
     writer.start()
     server = _server(context)
-    servicer = rpc.LedgerServicer(database, context.run, context.config, lambda: progress(bus))
+    room = once.room_of(database, context)
+    servicer = rpc.LedgerServicer(database, context.run, context.config, lambda: progress(bus), room)
     server.add(ledger_pb2_grpc.add_LedgerServiceServicer_to_server, servicer, rpc.FULL_NAME)
     server.add(trace_service_pb2_grpc.add_TraceServiceServicer_to_server, otlp.TraceReceiver(writer), otlp.FULL_NAME)
     await server.start()
     try:
-        await until_stopped(context, Intake(bus, writer, watchers).run())
+        async with explorer(context, database, bus):
+            await until_stopped(context, Intake(bus, writer, watchers).run())
     finally:
         await server.stop()
         await asyncio.to_thread(writer.close)

@@ -18,13 +18,14 @@ attempt's, which makes fractions. `model_version` is null where no token was sam
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import sqlalchemy as sa
 
 from gyre.config import Config
 from gyre.errors import InvalidInput
 from services.ledger.core.bill_lines import COLUMNS, UNSETTLED, lines
 from services.ledger.core.costs import UNKNOWN
-from services.ledger.queries.sql import number, rows
 
 DIMENSIONS: dict[str, str] = {
     "tenant": "g.tenant",
@@ -51,7 +52,7 @@ _SUMS: dict[str, str] = {
     "occupancy_s": "c.occupancy_s",
     "external_calls": "c.external_calls",
 }
-"""Measure → what is summed, once over attempts that count and once over extra ones."""
+"""Measure → what is summed, once over all attempts and once over extra ones."""
 
 _RETRIES = ("attempts", "turns", "tokens_sampled", "occupancy_s", "external_calls")
 """A retry has no training of its own: the attempt that was trained is the one that counts."""
@@ -68,54 +69,54 @@ _PRICED = {
 
 
 def query(by: tuple[str, ...]) -> str:
-    """SQL of a bill by these dimensions and `retry`. Raises InvalidInput for one that there is not."""
+    """SQL of a bill by these dimensions: them, then MEASURES. Raises InvalidInput for one that there is not."""
     strange = [name for name in by if name not in DIMENSIONS]
     if strange or len(set(by)) != len(by):
         raise InvalidInput(f"no bill by {','.join(strange or by)}: name each once of {', '.join(DIMENSIONS)}")
-    names = [f"{DIMENSIONS[name]} AS {name}" for name in by]
-    sums = [f"sum({expression}) AS {name}" for name, expression in _SUMS.items()]
+    sums = [
+        "sum(c.share * (1 - c.retry)) AS executions",
+        *(f"sum({expression}) AS {name}" for name, expression in _SUMS.items()),
+    ]
+    sums += [f"sum({_SUMS[name]} * c.retry) AS retry_{name}" for name in _RETRIES]
     return f"""
-SELECT {", ".join([*names, "c.retry", *sums])}
+SELECT {", ".join([*(f"{DIMENSIONS[name]} AS {name}" for name in by), *sums])}
 FROM ({_LINES}) c
 LEFT JOIN groups g ON g.run = :run AND g.group_id = c.group_id
-GROUP BY {", ".join([*(DIMENSIONS[name] for name in by), "c.retry"])}
+GROUP BY {", ".join(DIMENSIONS[name] for name in by)}
 """
 
 
 def bill(connection: sa.Connection, run: str, config: Config, by: tuple[str, ...] = ()) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives; by DEFAULT where no dimension is named. Raises InvalidInput."""
     by = by or DEFAULT
-    lines: dict[tuple, dict[str, Any]] = {}
-    for row in rows(connection, query(by), run=run):
-        key = tuple(row[name] for name in by)
-        _add(lines.setdefault(key, dict(zip(by, key, strict=True)) | dict.fromkeys(MEASURES, 0)), row)
     prices = {name: price for name in _PRICED if (price := getattr(config.ledger.prices, name))}
-    found = [
-        _priced(lines[key], prices)
-        for key in sorted(lines, key=lambda key: [(value is not None, value) for value in key])
-    ]
-    columns = [*MEASURES, *(["cost", "retry_cost"] if prices else [])]
-    total = {name: _tidy(sum(row[name] for row in found)) for name in columns}
-    return {"run": run, "by": list(by), "columns": columns, "prices": prices, "rows": found, "total": total}
-
-
-def _add(line: dict[str, Any], row: dict[str, Any]) -> None:
-    for name in _SUMS:
-        line[name] += number(row[name])
-    if row["retry"]:
-        line |= {f"retry_{name}": number(row[name]) for name in _RETRIES}
-    else:
-        line["executions"] = number(row["attempts"])
+    names, keys = (*by, *MEASURES), len(by)
+    lines = [tuple(row) for row in connection.execute(sa.text(query(by)), {"run": run})]
+    lines.sort(key=lambda line: [(value is not None, value) for value in line[:keys]])
+    # Column by column: where one dimension is the version there may be a hundred thousand lines.
+    columns = [list(column) for column in zip(*lines, strict=True)]
+    columns[keys:] = [_tidied(np.asarray(column, np.float64)) for column in columns[keys:]]
+    lines = list(zip(*columns, strict=True))
+    found = [_priced(dict(zip(names, line, strict=True)), prices) for line in lines]
+    measures = [*MEASURES, *(["cost", "retry_cost"] if prices else [])]
+    total = {name: _tidied(np.asarray([sum(row[name] for row in found)], np.float64))[0] for name in measures}
+    return {"run": run, "by": list(by), "columns": measures, "prices": prices, "rows": found, "total": total}
 
 
 def _priced(line: dict[str, Any], prices: dict[str, float]) -> dict[str, Any]:
-    line |= {name: _tidy(line[name]) for name in MEASURES}
     for cost, prefix in (("cost", ""), ("retry_cost", "retry_")) if prices else ():
         charged = [(price, *_PRICED[name]) for name, price in prices.items()]
         line[cost] = sum(price * line.get(prefix + measure, 0) * unit for price, measure, unit in charged)
     return line
 
 
-def _tidy(value: float) -> float | int:
+def _tidied(values_N: npt.NDArray) -> list[float | int]:
     """Whole numbers as such: fractions are only there where an attempt was shared out."""
-    return round(value) if abs(value - round(value)) < 1e-9 * max(1.0, abs(value)) else value
+    whole_N = np.rint(values_N)
+    is_whole_N = np.abs(values_N - whole_N) < 1e-9 * np.maximum(1.0, np.abs(values_N))
+    if is_whole_N.all():
+        return whole_N.astype(np.int64).tolist()
+    return [
+        int(whole) if is_whole else value
+        for value, whole, is_whole in zip(values_N.tolist(), whole_N, is_whole_N, strict=True)
+    ]

@@ -55,8 +55,9 @@ SELECT t.step, u.version, t.metrics_json, u.metrics_json AS step_metrics_json, u
 FROM step_samples t
 LEFT JOIN steps u ON u.run = t.run AND u.step = t.step
 LEFT JOIN batches b ON b.run = t.run AND b.step = t.step
-WHERE t.run = :run AND t.sample_id = :sample ORDER BY t.step
+WHERE t.run = :run AND t.sample_id = :sample ORDER BY +t.step
 """
+"""The plus keeps SQLite from reading the run's whole table in the order of its key, to be spared the sorting of one row."""
 
 FINGERPRINT = "SELECT fingerprint FROM runs WHERE run = :run ORDER BY at_s DESC LIMIT 1"
 

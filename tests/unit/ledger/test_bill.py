@@ -1,5 +1,6 @@
 """Bills add up to the books, whatever they are grouped by; retries' extra cost by hand (C12)."""
 
+import importlib
 import itertools
 import random
 import tempfile
@@ -22,6 +23,8 @@ from services.ledger.queries.broken import BILL_LINES
 from services.ledger.queries.sql import rows
 from services.ledger.storage import settling
 from tests.unit.ledger.ledger_history import RUN, call, config, dispatched, ended, kept_books, leased, started, store
+
+newest = importlib.import_module("services.ledger.migrations.versions.0004_questions")
 
 TOTALS = """
 SELECT execution_id, attempt, sum(turns) AS turns, sum(tokens) AS tokens, sum(occupancy_s) AS occupancy_s, sum(targets) AS targets FROM (
@@ -211,9 +214,10 @@ def test_books_of_an_older_schema_are_billed_as_before_and_settle(tmp_path, monk
     database = kept_books(tmp_path / "old.db", retried())
     before = asked(database, "attempt", "model_version")
     with database.writing.begin() as connection:
-        for table in ("bill_lines", "unsettled"):
+        for table in newest._TABLES:
             connection.exec_driver_sql(f"DROP TABLE {table}")
-        connection.exec_driver_sql("DROP INDEX costs_by_group_id")
+        for index, *_ in newest._INDEXES:
+            connection.exec_driver_sql(f"DROP INDEX {index}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
     database.migrate()
     assert asked(database, "attempt", "model_version") == before

@@ -8,8 +8,8 @@ import pytest
 
 from gyre.cli.export import unix_seconds
 from gyre.errors import ConfigError, InvalidInput
+from services.ledger.once import exported
 from services.ledger.queries import books
-from services.ledger.service import exported
 from tests.unit.ledger.ledger_history import RUN, config, history, store
 
 pq = pytest.importorskip("pyarrow.parquet")

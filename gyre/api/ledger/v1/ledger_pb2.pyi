@@ -6,6 +6,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AskRequest(_message.Message):
+    __slots__ = ("question", "names", "after", "limit")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    names: _containers.RepeatedScalarFieldContainer[str]
+    after: str
+    limit: int
+    def __init__(self, question: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class AskResponse(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
 class AuditRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -35,6 +35,11 @@ class LedgerServiceStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Ask = channel.unary_unary(
+                '/gyre.api.ledger.v1.LedgerService/Ask',
+                request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AskRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AskResponse.FromString,
+                _registered_method=True)
         self.Audit = channel.unary_unary(
                 '/gyre.api.ledger.v1.LedgerService/Audit',
                 request_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AuditRequest.SerializeToString,
@@ -80,6 +85,13 @@ class LedgerServiceStub:
 class LedgerServiceServicer:
     """Queries over the facts. Answers are JSON objects whose shape each command documents, so that a new column is no new contract.
     """
+
+    def Ask(self, request, context):
+        """Any question there is, by name: agreement, audit, bill, books, coverage, doctor, drops, explain, lineage, queues, tiers, trace.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Audit(self, request, context):
         """The four acceptance criteria and the balances (C14).
@@ -140,6 +152,11 @@ class LedgerServiceServicer:
 
 def add_LedgerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Ask': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ask,
+                    request_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AskRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AskResponse.SerializeToString,
+            ),
             'Audit': grpc.unary_unary_rpc_method_handler(
                     servicer.Audit,
                     request_deserializer=gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AuditRequest.FromString,
@@ -191,6 +208,33 @@ def add_LedgerServiceServicer_to_server(servicer, server):
 class LedgerService:
     """Queries over the facts. Answers are JSON objects whose shape each command documents, so that a new column is no new contract.
     """
+
+    @staticmethod
+    def Ask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gyre.api.ledger.v1.LedgerService/Ask',
+            gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AskRequest.SerializeToString,
+            gyre_dot_api_dot_ledger_dot_v1_dot_ledger__pb2.AskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Audit(request,

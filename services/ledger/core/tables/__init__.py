@@ -17,8 +17,9 @@ __all__ = ["ADDED", "FACTS", "INTAKE", "MERGED", "METADATA", "cells", "costs", "
 MERGED = frozenset({"attempts", "batch_groups", "steps", "micro", "commands", "elite_replays"})
 ADDED = frozenset({"costs", "usage"})
 
-for _name, _on in {
-    "attempts": ("sample_id",), "calls": ("sample_id",), "step_samples": ("sample_id",), "batch_samples": ("sample_id",),
-    "samples": ("execution_id",), "drops": ("execution_id",), "executions": ("group_id",), "costs": ("group_id",),
-}.items():  # fmt: skip
-    sa.Index(f"{_name}_by_{_on[0]}", *(METADATA.tables[_name].c[column] for column in ("run", *_on)))
+for _name, _on in (
+    ("attempts", "sample_id"), ("calls", "sample_id"), ("step_samples", "sample_id"), ("batch_samples", "sample_id"),
+    ("samples", "execution_id"), ("drops", "execution_id"), ("executions", "group_id"), ("costs", "group_id"),
+    ("usage", "version"), ("attempts", "leased_at_s"),
+):  # fmt: skip
+    sa.Index(f"{_name}_by_{_on}", *(METADATA.tables[_name].c[column] for column in ("run", _on)))

@@ -79,3 +79,12 @@ occupancy_s real
 at_s real
 trace_id text
 """)  # fmt: skip
+
+JUDGEMENTS = table("judgements", "Imported: what a person or a model said of a sample (D8)", "judge text, sample_id text", """
+kind text # person or model
+score real # higher is better; compared within one judge only
+task_type text # of the sample
+at_s real # when it was judged
+source text # file it came from
+imported_at_s real
+""")  # fmt: skip

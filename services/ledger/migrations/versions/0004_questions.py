@@ -1,4 +1,4 @@
-"""Lines of bills for groups that have settled.
+"""Lines of bills for groups that have settled; what people and models say of samples; which samples a version sampled; attempts by time.
 
 Frozen: later changes are migrations of their own. What columns mean is said in services/ledger/core/tables.
 """
@@ -24,12 +24,20 @@ _TABLES: dict[str, tuple[list[tuple[str, type]], list[tuple[str, type]]]] = {
         [("run", _TEXT), ("group_id", _TEXT)],
         [("sequence", _INT)],
     ),
+    "judgements": (
+        [("run", _TEXT), ("judge", _TEXT), ("sample_id", _TEXT)],
+        [("kind", _TEXT), ("score", _REAL), ("task_type", _TEXT), ("at_s", _REAL), ("source", _TEXT), ("imported_at_s", _REAL)],
+    ),
 }  # fmt: skip
 
 _IN_ORDER = ("bill_lines", "unsettled")
 """Kept on SQLite in the order of their keys."""
 
-_INDEXES = [("costs_by_group_id", "costs", ["run", "group_id"])]
+_INDEXES = [
+    ("costs_by_group_id", "costs", ["run", "group_id"]),
+    ("usage_by_version", "usage", ["run", "version"]),
+    ("attempts_by_leased_at_s", "attempts", ["run", "leased_at_s"]),
+]
 
 
 def upgrade() -> None:
