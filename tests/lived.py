@@ -6,6 +6,8 @@ from typing import Protocol
 
 TAIL_LINES = 25
 """Of each log: enough for the last traceback or the last steps."""
+BUS_CHATTER = "[INF]"
+"""What nats-server says of itself when all is well."""
 
 
 class Teller(Protocol):
@@ -41,6 +43,7 @@ def told() -> list[tuple[str, str]]:
 def logs(folder: Path) -> Iterator[tuple[str, str]]:
     """The last lines of each log of a folder; of one that is empty nothing."""
     for log in sorted(folder.glob("*.log")):
-        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        said = log.read_text(errors="replace").splitlines()
+        lines = [line for line in said if BUS_CHATTER not in line][-TAIL_LINES:]
         if lines:
             yield f"end of {log}", "\n".join(line[:1000] for line in lines)

@@ -29,6 +29,8 @@ _RENEW = {"404", "408"}
 """No messages; request expired: ask again."""
 _FULL = "Message Size Exceeds MaxBytes"
 """The next message does not fit into what is left of REQUEST_BYTES: ask again too."""
+_USED_UP = "Batch Completed"
+"""Said after the last message of a request that names its bytes. We have counted, and may have asked again before it comes."""
 
 
 class Pull:
@@ -78,8 +80,10 @@ class Pull:
             if status is None:
                 self._left -= 1
                 return message
-            self._left = 0
             description = (message.headers or {}).get("Description", "")
+            if description == _USED_UP:
+                continue
+            self._left = 0
             if status not in _RENEW and description != _FULL:
                 raise Unavailable(f"{self._subject}: {status} {description}")
 
@@ -91,5 +95,7 @@ class Pull:
             return
         self._left = self._batch
         self._asked_until_s = time_s() + EXPIRES_S
-        request = {"batch": self._batch, "expires": int(EXPIRES_S * 1e9), "max_bytes": REQUEST_BYTES}
+        request = {"batch": self._batch, "expires": int(EXPIRES_S * 1e9)}
+        if self._batch > 1:
+            request["max_bytes"] = REQUEST_BYTES
         await self._client.publish(self._subject, json.dumps(request).encode(), reply=self._inbox)
