@@ -12,6 +12,8 @@ from services.rollout.core.request import ChatRequest, ToolName
 
 Item = dict[str, Any]
 
+_OPENING = ("response.created", "response.in_progress")
+
 
 def response_body(reply: Reply, request: ChatRequest) -> dict[str, Any]:
     """A finished response: reasoning, message, tool calls."""
@@ -32,7 +34,8 @@ class ResponseStream:
 
     def __init__(self, head: Head, request: ChatRequest) -> None:
         self._head, self._request = head, request
-        self._sequence = 0
+        self._sequence = len(_OPENING)
+        """Of the next event; the opening's are the first, whenever it is made."""
         self._index = -1
         self._open = ""
         """Kind of the open item: reasoning or message."""
@@ -40,7 +43,10 @@ class ResponseStream:
 
     def open(self) -> bytes:
         begun = _response(self._head, self._request, "in_progress")
-        return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
+        return b"".join(
+            named_event({"type": kind, "response": begun, "sequence_number": number})
+            for number, kind in enumerate(_OPENING)
+        )
 
     def more(self, reasoning: str, content: str) -> bytes:
         return self._text("reasoning", reasoning) + self._text("message", content)

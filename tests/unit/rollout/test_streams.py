@@ -45,10 +45,10 @@ def sampling(**changes) -> Sampling:
 
 
 def said(model: Model, wire: Wire, text: str, size: int, request: ChatRequest = ASKED, **changes) -> tuple[dict, list[dict]]:  # fmt: skip
-    """The plain reply and the events of the same call, its tokens told `size` at a time."""
+    """The plain reply and the events of the same call, its tokens told `size` at a time. The opening is made late."""
     ids, how = model.template.encode(text), sampling(**changes)
     reader, stream = model.reader(how), wire.stream(HEAD, request)
-    data = stream.open()
+    data = b""
     for at_ in range(0, len(ids), size):
         kept = reader.push(ids[at_ : at_ + size])
         data += stream.more(reader.reasoning, reader.content)
@@ -57,7 +57,7 @@ def said(model: Model, wire: Wire, text: str, size: int, request: ChatRequest = 
             break
     parsed = model.read(ids, CALL, how)
     reply = Reply(CALL, "m", 5, parsed, "tool_calls" if parsed.calls else "stop", 30, len(ids), cached_tokens=20)
-    return wire.body(reply, request), list(events(data + stream.close(reply)))
+    return wire.body(reply, request), list(events(stream.open() + data + stream.close(reply)))
 
 
 def events(data: bytes) -> Iterator[dict]:
