@@ -17,7 +17,7 @@ async def gyre(run, *arguments: str) -> tuple[int, str, str]:
         sys.executable, "-m", "gyre.cli.main", *arguments, "--run", str(run.folder.root), cwd=ROOT,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    out, errors = await asyncio.wait_for(child.communicate(), 60)
+    out, errors = await asyncio.wait_for(child.communicate(), 240)
     return child.returncode, out.decode(), errors.decode()
 
 

@@ -14,9 +14,11 @@ from gyre.bus.work import WorkQueue, tasks
 from gyre.ids import execution_id
 from gyre.rpc import open_channel
 from gyre.telemetry import span_context
-from tests.support import TestRun
+from tests.support import WAIT_S, TestRun
 from tests.unit.scheduler import facts
 
+TICK_S = 0.5
+"""How often the scheduler decides without a fact."""
 SETTINGS = {
     "scheduler": {"cells": 2, "cell_capacity": 8, "groups_per_step": 2, "extra_depth_steps": 0.5, "tiers": [{"name": "all", "queue_max": 6}]},
 }  # fmt: skip
@@ -48,7 +50,7 @@ class Cluster:
         self.gateway, self.cell, self.trajproc, self.trainer = [
             await self.run.bus(identity) for identity in ("gateway", "cell", "trajproc", "trainer")
         ]
-        self.queue: WorkQueue = tasks(self.gateway, 30.0, 1000, 10)
+        self.queue: WorkQueue = tasks(self.gateway, 300.0, 1000, 10)
         self.channel = open_channel(self.run.folder.endpoint("scheduler"), self.run.service_key)
         self.stub = SchedulerServiceStub(self.channel)
         await self.start()
@@ -61,20 +63,32 @@ class Cluster:
         await self.process.wait()
 
     async def state(self) -> pb.GetStateResponse:
-        return await self.stub.GetState(pb.GetStateRequest(), wait_for_ready=True, timeout=20)
+        return await self.stub.GetState(pb.GetStateRequest(), wait_for_ready=True, timeout=WAIT_S)
 
     async def state_where(self, holds) -> pb.GetStateResponse:
         """The state once `holds` is true of it."""
-        async with asyncio.timeout(20):
-            while not holds(state := await self.state()):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            return state
+
+        async def found() -> pb.GetStateResponse | None:
+            state = await self.state()
+            return state if holds(state) else None
+
+        found.__wrapped__ = holds
+        return await self.run.until(found)
+
+    async def settled(self, holds) -> pb.GetStateResponse:
+        """As `state_where`, when nothing follows from it any more: what is decided is decided at once, and said on the next look."""
+        state, looks = await self.state_where(holds), 0
+        while looks < 3:
+            await asyncio.sleep(TICK_S)
+            before, state = state, await self.state_where(holds)
+            looks = looks + 1 if state == before else 0
+        return state
 
     async def taken(self, count: int) -> list[r.TaskDispatched]:
-        """The next `count` tasks, claimed and acknowledged; and no more than these come."""
-        deliveries = [await self.queue.next(10.0) for _ in range(count)]
+        """The next `count` tasks, claimed and acknowledged."""
+        deliveries = [await self.run.until(lambda: self.queue.next(1.0)) for _ in range(count)]
         for delivery in deliveries:
-            await delivery.ack_confirmed()
+            await delivery.ack_confirmed(WAIT_S)
         return [delivery.record for delivery in deliveries]
 
     async def tell(self, bus: Bus, *said) -> None:
@@ -122,7 +136,7 @@ async def test_a_burst_goes_on_through_kill_9(tmp_path):
         for task in held:
             await c.finish(task)  # ends while nobody schedules
         await c.start()
-        state = await c.state()
+        state = await c.state()  # it answers once it has caught up
         assert (state.waterlevel, state.queued_groups, state.finished) == (0, 6, 2)
         again = await c.stub.SubmitTasks(pb.SubmitTasksRequest(tasks=given))
         assert list(again.group_ids) == list(reply.group_ids)
@@ -168,8 +182,8 @@ async def test_tasks_that_a_crash_kept_from_the_queue_are_offered_at_the_start(t
             policy_version=0, queue_wait_s=0.0, promotions=0, at_s=3.0,
         ))  # fmt: skip
         await run.start("services.scheduler", endpoint="scheduler")
-        queue = tasks(await run.bus("gateway"), 30.0, 1000, 10)
-        found = [await queue.next(10.0) for _ in range(2)]
+        queue = tasks(await run.bus("gateway"), 300.0, 1000, 10)
+        found = [await run.until(lambda: queue.next(1.0)) for _ in range(2)]
         sent = [(delivery.record.execution_id, delivery.record.dispatched_at_s) for delivery in found]
         assert sent == [("g000000-e0", 3.0), ("g000000-e1", 3.0)]
         assert len({span_context(delivery.traceparent).trace_id for delivery in found}) == 2
@@ -197,10 +211,10 @@ async def test_the_waterlevel_is_told_as_it_changes(tmp_path):
         await c.stub.SubmitTasks(pb.SubmitTasksRequest(tasks=[a_task("held", purpose="evaluation")]))
         held = await c.taken(2)
         await c.finish(held[0])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             async for fact, _ in c.trajproc.follow([r.WaterlevelChanged]):
                 if (fact.dispatched, fact.finished) == (2, 1):
                     assert (fact.waterlevel, fact.capacity, fact.outstanding_groups) == (1, 0, 0)
                     break
         c.process.terminate()
-        assert await asyncio.wait_for(c.process.wait(), 10) == 0
+        assert await asyncio.wait_for(c.process.wait(), WAIT_S) == 0

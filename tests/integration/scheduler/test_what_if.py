@@ -40,7 +40,7 @@ async def test_a_running_run_says_what_another_depth_would_do(tmp_path, monkeypa
             await buses[SPEAKERS[type(fact)]].publish(fact)
         await run.start("services.scheduler", endpoint="scheduler")
         code, out, errors = await gyre(
-            run, "what-if", "--set", "scheduler.extra_depth_steps=2.5", "--seeds", "2", "--limit", "60", "--json"
+            run, "what-if", "--set", "scheduler.extra_depth_steps=2.5", "--seeds", "2", "--limit", "200", "--json"
         )
         assert code == 0, errors
         answer = json.loads(out)
