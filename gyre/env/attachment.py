@@ -25,9 +25,11 @@ from gyre.env.episode import Ending, Episode, Limits
 from gyre.env.keeping import Shelf
 from gyre.env.limits import OBSERVATION_BYTES_MAX
 from gyre.env.model import ChatModel
+from gyre.env.outside import ToolGateway
 from gyre.env.wall import WallClock
 from gyre.env.worker import Threads
 from gyre.errors import InvalidInput, Unavailable
+from gyre.ids import sample_id
 from gyre.rpc import open_channel
 
 log = logging.getLogger(__name__)
@@ -48,8 +50,9 @@ class Attachment:
 
     def __init__(
         self, factory: Callable[[Task], Environment], name: str, slots: int, address: str, key: str = "",
-        shelf: Shelf | None = None,
+        shelf: Shelf | None = None, outside: ToolGateway | None = None,
     ) -> None:  # fmt: skip
+        """`outside`: the way out of its executions, started and closed with it."""
         if slots < 1:
             raise InvalidInput(f"slots must be at least 1, not {slots}")
         self._factory = factory
@@ -61,6 +64,7 @@ class Attachment:
         self._instance = uuid.uuid4().hex
         self._threads = Threads()
         self._shelf = shelf or Shelf()
+        self._outside = outside
         self._welcome = pb.Welcome()
         self._episodes: dict[_Execution, asyncio.Task] = {}
         self._walls: dict[_Execution, WallClock] = {}
@@ -80,12 +84,16 @@ class Attachment:
             stub = rpc.EnvironmentServiceStub(channel)
             wait_s = RECONNECT_FIRST_S
             try:
+                if self._outside is not None:
+                    await self._outside.start()
                 while True:
                     was_attached = await self._stream(stub)
                     wait_s = RECONNECT_FIRST_S if was_attached else min(2 * wait_s, RECONNECT_MAX_S)
                     await asyncio.sleep(wait_s)
             finally:
                 await self._stop_all()
+                if self._outside is not None:
+                    await self._outside.close()
                 self._shelf.close()
 
     async def _stream(self, stub: rpc.EnvironmentServiceStub) -> bool:
@@ -179,6 +187,9 @@ class Attachment:
                 ending = Ending(
                     ending="failed", reason="environment_invalid", detail=f"the assignment cannot be read: {error}"
                 )
+            finally:
+                if self._outside is not None:
+                    await self._outside.dismiss(sample_id(*execution))
             self._say(execution, ended=_ended(ending))
 
     def _episode(self, execution: _Execution, assignment: pb.Assignment) -> Episode:
@@ -205,9 +216,10 @@ class Attachment:
             context_tokens_max=assignment.context_tokens_max,
         )  # fmt: skip
         model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
+        keeper = self._shelf.keeper(*execution, task.task_type)
+        way_out = self._outside.admit(sample_id(*execution), lambda: keeper.journal) if self._outside else None
         return Episode(
-            self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution],
-            self._shelf.keeper(*execution, task.task_type),
+            self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution], keeper, way_out,
         )  # fmt: skip
 
     def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:

@@ -12,9 +12,12 @@ through the gateway, hands the model's tool calls to `step`, enforces the limits
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from gyre.env.outside import Way
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +101,10 @@ class Environment(ABC):
     """Of the rewards that `step` returned so far, in this instance."""
     calls_max: int | None = None
     """Calls to `outside` tools that an execution may make; further ones are refused in words. None: any number."""
+
+    way_out: "Way | None" = None
+    """Where calls to the outside go through the tool gateway (gyre.env.outside): set before `reset`, where `serve` was given one. Its
+    `variables()` are for the sandbox's processes."""
 
     def __init__(self, task: Task) -> None:
         self.task = task

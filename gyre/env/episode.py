@@ -37,6 +37,7 @@ from gyre.env.limits import (
 )
 from gyre.env.milestones import Milestones
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
+from gyre.env.outside import Way
 from gyre.env.recording import Departed
 from gyre.env.scoring import judge
 from gyre.env.shapes import openai_tools, step_result
@@ -60,10 +61,11 @@ class Episode:
     def __init__(
         self, factory: Callable[[Task], Environment], task: Task, limits: Limits, model: ChatModel,
         started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", threads: Threads | None = None,
-        wall: WallClock | None = None, keeper: Keeper | None = None,
+        wall: WallClock | None = None, keeper: Keeper | None = None, way_out: Way | None = None,
     ) -> None:  # fmt: skip
         """`started` is told what the world is made of as soon as it is up; `threads` are shared by the process's executions; whoever may
-        suspend this one keeps its `wall`; `keeper` keeps its snapshots."""
+        suspend this one keeps its `wall`; `keeper` keeps its snapshots; `way_out` is where it calls the outside."""
+        self._way_out = way_out
         self._factory = factory
         self._task = task
         self._limits = limits
@@ -98,20 +100,24 @@ class Episode:
         try:
             messages = await self._start()
             over = await self._agent(messages)
+            self._check_departed()
             evaluation = None
             if over.ending != "failed":
                 with span("evaluation", self._traceparent, gyre_evaluation_of=over.reason) as timed:
                     evaluation = await judge(self._environment, self._worker, self._milestones.turns)
                     timed.set_attribute("gyre.outcome", evaluation.outcome)
+        except Over as error:
+            over, evaluation = error, None
         except Hung as error:
             over, evaluation = Over("failed", "environment_hung", str(error)), None
         except InvalidInput as error:
             over, evaluation = Over("failed", "environment_invalid", str(error)), None
         except Exception:
             over, evaluation = Over("failed", "environment_error", traceback.format_exc(limit=-8)), None
+        made_outside = self._way_out.gate.made if self._way_out else 0
         return Ending(
             ending=over.ending, reason=over.reason, detail=cut_detail(over.detail), evaluation=evaluation,
-            external_calls=self._external_calls, snapshots=self._keeper.ordinal, rollback_turns=self._keeper.rollback_turns,
+            external_calls=self._external_calls + made_outside, snapshots=self._keeper.ordinal, rollback_turns=self._keeper.rollback_turns,
             quota_left=self._keeper.journal.quota_left,
         )  # fmt: skip
 
@@ -138,6 +144,7 @@ class Episode:
         if not isinstance(self._environment, Environment):
             made, self._environment = type(self._environment).__name__, None
             raise InvalidInput(f"the factory must return a gyre.env.Environment, not {made}")
+        self._environment.way_out = self._way_out
         messages = await self._call(self._environment.reset)
         tools = await self._call(self._environment.tools)
         evidence = await self._call(self._environment.evidence)
@@ -266,12 +273,18 @@ class Episode:
             except Exception:
                 raise Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
             timed.set_attribute("gyre.tool.refused", result.error)
+        self._check_departed()
         self._environment.reward_sum += result.reward
         if result.truncated:
             raise Over("timed_out", "turns", "the world's own limit is reached")
         if result.done:
             raise Over("completed", "submitted")
         return cut_text(result.content, self._limits.observation_bytes_max)
+
+    def _check_departed(self) -> None:
+        """What a process of the world called outside is not what it called before: the world outside has seen another call."""
+        if self._way_out is not None and self._way_out.gate.departed:
+            raise Over("failed", "environment_error", f"{Departed.code}: {self._way_out.gate.departed}")
 
     def _passed_s(self) -> float:
         """Seconds of an arbitrary zero, which stand still while the execution is suspended."""

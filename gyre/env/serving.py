@@ -23,6 +23,7 @@ from gyre.env.attachment import Attachment
 from gyre.env.driven import Agent, FunctionEnvironment, is_function
 from gyre.env.environment import Environment, Task
 from gyre.env.keeping import Shelf
+from gyre.env.outside import Outside, ToolGateway
 from gyre.env.recording import Redactor
 from gyre.errors import GyreError
 from gyre.run_folder import RunFolder
@@ -40,11 +41,14 @@ Factory = Callable[[Task], Environment] | Callable[[Task, Agent], Any]
 def serve(
     factory: Factory, name: str, slots: int = SLOTS, address: str | None = None, key: str | None = None,
     state: Path | str | None = None, record_tools: bool = False, redactor: Redactor | None = None,
+    outside: Outside | None = None,
 ) -> None:  # fmt: skip
     """Attach `factory` (an Environment class, what makes one from a Task, or `function(task, agent)`) and serve until SIGTERM or Ctrl-C.
 
     `state` is a folder for snapshots, and with `record_tools` for what was said and done, secrets redacted by `redactor`'s rules; an attempt that
     follows a lost one then goes on where that was (C3, C4). Every process that serves this environment must see the same folder.
+
+    `outside`: executions get a tool gateway, through which their sandboxes' HTTP and MCP calls go; `Environment.way_out` says where.
 
     Command-line options win over the environment's variables, these over the arguments. Exits with 2 when the gateway refuses the
     key or the environment.
@@ -60,7 +64,9 @@ def serve(
     try:
         recording = (redactor or Redactor()) if options.record_tools else None
         shelf = Shelf(Path(options.state) if options.state else None, recording)
-        asyncio.run(_until_signal(serve_async(factory, name, options.slots, options.address, options.key, shelf)))
+        asyncio.run(
+            _until_signal(serve_async(factory, name, options.slots, options.address, options.key, shelf, outside))
+        )
     except GyreError as error:
         print(f"{name}: {error}", file=sys.stderr)
         raise SystemExit(EXIT_USER_ERROR) from error
@@ -69,12 +75,12 @@ def serve(
 
 
 async def serve_async(
-    factory: Factory, name: str, slots: int, address: str, key: str = "", shelf: Shelf | None = None
-) -> None:
+    factory: Factory, name: str, slots: int, address: str, key: str = "", shelf: Shelf | None = None, outside: Outside | None = None
+) -> None:  # fmt: skip
     """As `serve`, inside a running loop, until cancelled. Raises Unavailable (wrong key), InvalidInput (refused)."""
     if is_function(factory):
         factory = partial(FunctionEnvironment, factory)
-    await Attachment(factory, name, slots, address, key, shelf).serve()
+    await Attachment(factory, name, slots, address, key, shelf, ToolGateway(outside) if outside else None).serve()
 
 
 def _options(

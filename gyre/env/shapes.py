@@ -30,6 +30,23 @@ def _openai_tool(tool: dict[str, Any]) -> dict[str, Any]:
     return tool
 
 
+def mcp_tools(tools: Any) -> list[dict[str, Any]]:
+    """The same the other way round: as MCP lists them. Raises InvalidInput."""
+    functions = [tool["function"] for tool in openai_tools(tools)]
+    return [
+        {
+            "name": function["name"], "description": function.get("description", ""),
+            "inputSchema": function.get("parameters") or {"type": "object", "properties": {}},
+        }
+        for function in functions
+    ]  # fmt: skip
+
+
+def mcp_result(result: StepResult) -> dict[str, Any]:
+    """A result as MCP's tools/call answers it."""
+    return {"content": [{"type": "text", "text": result.content}], "isError": result.error}
+
+
 def step_result(said: Any) -> StepResult:
     """A StepResult from what `step` returned: one of ours, Gymnasium's five-tuple (observation, reward, terminated, truncated, info), or an MCP
     result `{"content": [blocks], "isError": bool}`. Raises InvalidInput."""

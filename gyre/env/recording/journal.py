@@ -82,6 +82,16 @@ class Journal:
         """There is more to repeat; a checkpoint would forget it."""
         return self._at_reply < len(self._replies) or self._at_beyond < len(self._beyond)
 
+    @property
+    def repeats_outside(self) -> bool:
+        """The next call outside is answered from the record."""
+        return self._at_beyond < len(self._beyond)
+
+    @property
+    def is_outside_under_way(self) -> bool:
+        """A call outside is being made."""
+        return self._under_way is not None
+
     def rewind(self) -> None:
         """The world is as it was at the checkpoint."""
         self._at_reply = self._at_inside = self._at_beyond = 0
@@ -119,13 +129,16 @@ class Journal:
         self._put(Reply(turn=turn, message=copy.deepcopy(message)))
         self._at_reply = len(self._replies)
 
-    async def call(self, call: ToolCall, carry_out: Callable[[], Awaitable[Any]]) -> Any:
-        """Its StepResult from the record, or carried out and recorded. What is no StepResult is handed on as it is.
+    async def call(
+        self, call: ToolCall, carry_out: Callable[[], Awaitable[Any]], is_outside: bool | None = None
+    ) -> Any:  # fmt: skip
+        """Its StepResult from the record, or carried out and recorded. What is no StepResult is handed on as it is. `is_outside` where its name
+        does not say it.
 
         Raises Departed, and what `carry_out` raises; then nothing is recorded."""
         name = call.name if self._tape is None else self._tape.redactor.text(call.name)
         text, digest = canonical(call.arguments if self._tape is None else self._tape.redactor.value(call.arguments))
-        is_outside = call.name in self._outside
+        is_outside = call.name in self._outside if is_outside is None else is_outside
         if is_outside and self._at_beyond < len(self._beyond):
             known = self._beyond[self._at_beyond]
             if said := difference(known, name, text, digest):

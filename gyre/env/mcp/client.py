@@ -1,0 +1,258 @@
+"""A client of one MCP server. What the server asks of its client (sampling, roots, elicitation) is answered that there is none."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from importlib.metadata import version
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from gyre.errors import InvalidInput, Unavailable
+
+PROTOCOL_VERSION = "2025-06-18"
+LINE_BYTES_MAX = 16 * 2**20
+REQUEST_S = 120.0
+START_S = 60.0
+CLOSE_S = 5.0
+METHOD_NOT_FOUND = -32601
+
+
+class McpServer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server is: a command that speaks over its stdin and stdout, or the URL of one that speaks over HTTP."""
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: dict[str, str] = {}
+    """Variables of the command, besides those of this process."""
+    cwd: str | None = None
+    headers: dict[str, str] = {}
+    """Of each request to `url`, e.g. authorization."""
+
+
+class McpError(InvalidInput):
+    """The server answered with an error; `number` is JSON-RPC's."""
+
+    code = "mcp_error"
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class McpClient:
+    """`async with McpClient(server) as client`."""
+
+    def __init__(self, server: McpServer, request_s: float = REQUEST_S) -> None:
+        if bool(server.command) == bool(server.url):
+            raise InvalidInput("an MCP server needs a command or a url, and not both")
+        self._line: _Stdio | _Http = _Stdio(server) if server.command else _Http(server)
+        self._request_s = request_s
+        self._serial = 0
+        self.about: dict[str, Any] = {}
+        """What it said to `initialize`."""
+
+    async def __aenter__(self) -> "McpClient":
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Raises Unavailable, McpError."""
+        about = {"name": "gyre", "version": version("gyre-rl")}
+        said = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": about}
+        try:
+            await self._line.open()
+            self.about = await self.request("initialize", said, START_S)
+            await self._line.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Repeats change nothing."""
+        await self._line.close()
+
+    async def request(
+        self, method: str, params: dict[str, Any] | None = None, timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """Its result. Raises McpError, Unavailable."""
+        self._serial += 1
+        message = {"jsonrpc": "2.0", "id": self._serial, "method": method} | ({"params": params} if params else {})
+        try:
+            reply = await asyncio.wait_for(self._line.ask(message), timeout_s or self._request_s)
+        except TimeoutError:
+            raise Unavailable(
+                f"the MCP server did not answer {method} within {timeout_s or self._request_s:g} s"
+            ) from None
+        if isinstance(error := reply.get("error"), dict):
+            raise McpError(int(error.get("code", 0)), str(error.get("message", ""))[:2000])
+        if not isinstance(result := reply.get("result"), dict):
+            raise McpError(0, f"the MCP server's answer to {method} has neither result nor error")
+        return result
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """All pages of tools/list."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = await self.request("tools/list", {"cursor": cursor} if cursor else None)
+            found += page.get("tools") or []
+            if not (cursor := page.get("nextCursor")):
+                return found
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """tools/call: `{"content": [blocks], "isError": bool}`."""
+        return await self.request("tools/call", {"name": name, "arguments": arguments})
+
+
+class _Stdio:
+    """Messages one a line; replies are matched by id, so a late one is never taken for another's."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._child: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task | None = None
+        self._asked: dict[int, asyncio.Future] = {}
+
+    async def open(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._child = await asyncio.create_subprocess_exec(
+                *self._server.command, stdin=pipe, stdout=pipe, cwd=self._server.cwd, env=os.environ | self._server.env,
+                limit=LINE_BYTES_MAX, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise Unavailable(f"the MCP server {self._server.command[0]} cannot be started: {error}") from error
+        self._reading = asyncio.create_task(self._read())
+
+    async def send(self, message: dict[str, Any]) -> None:
+        try:
+            self._child.stdin.write(json.dumps(message).encode() + b"\n")
+            await self._child.stdin.drain()
+        except (OSError, RuntimeError) as error:
+            raise Unavailable(f"the MCP server {self._server.command[0]} is gone: {error}") from error
+
+    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._reading is None or self._reading.done():
+            raise Unavailable(f"the MCP server {self._server.command[0]} is gone")
+        future = self._asked[message["id"]] = asyncio.get_running_loop().create_future()
+        try:
+            await self.send(message)
+            return await future
+        finally:
+            self._asked.pop(message["id"], None)
+
+    async def close(self) -> None:
+        child, self._child = self._child, None
+        if self._reading is not None:
+            self._reading.cancel()
+        if child is None:
+            return
+        child.stdin.close()  # the protocol's way of saying that it is over
+        try:
+            await asyncio.wait_for(child.wait(), CLOSE_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            await child.wait()
+
+    async def _read(self) -> None:
+        try:
+            while line := await self._child.stdout.readline():
+                with contextlib.suppress(ValueError):
+                    message = json.loads(line)
+                    if isinstance(message, dict):
+                        await self._take(message)
+        except (ValueError, OSError, Unavailable):  # a line beyond the bound
+            pass
+        finally:
+            gone = Unavailable(f"the MCP server {self._server.command[0]} ended")
+            for future in self._asked.values():
+                if not future.done():
+                    future.set_exception(gone)
+
+    async def _take(self, message: dict[str, Any]) -> None:
+        if "method" in message:
+            if "id" in message:
+                await self.send(_refused(message))
+        elif (future := self._asked.get(message.get("id"))) is not None and not future.done():
+            future.set_result(message)
+
+
+class _Http:
+    """Streamable HTTP: each message is a POST, answered by JSON or by a stream of events that ends with the reply."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        self._http: aiohttp.ClientSession | None = None
+        self._session = ""
+
+    async def open(self) -> None:
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10), read_bufsize=LINE_BYTES_MAX
+        )
+
+    async def send(self, message: dict[str, Any]) -> None:
+        async with self._post(message) as reply:
+            self._check(reply)
+
+    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with self._post(message) as reply:
+                self._session = reply.headers.get("mcp-session-id", self._session)
+                if reply.content_type == "text/event-stream":
+                    return await self._from_events(reply, message["id"])
+                self._check(reply)
+                said = await reply.json(content_type=None)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unavailable(f"{self._server.url} cannot be reached: {error}") from error
+        if not isinstance(said, dict) or said.get("id") != message["id"]:
+            raise Unavailable(f"{self._server.url} answered another request")
+        return said
+
+    async def close(self) -> None:
+        http, self._http = self._http, None
+        if http is None:
+            return
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            if self._session:
+                async with asyncio.timeout(CLOSE_S), http.delete(self._server.url, headers=self._headers()):
+                    pass
+        await http.close()
+
+    def _post(self, message: dict[str, Any]):
+        return self._http.post(self._server.url, json=message, headers=self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        said = {"accept": "application/json, text/event-stream", "mcp-protocol-version": PROTOCOL_VERSION}
+        return said | ({"mcp-session-id": self._session} if self._session else {}) | self._server.headers
+
+    def _check(self, reply: aiohttp.ClientResponse) -> None:
+        if reply.status >= 400 and reply.content_type != "application/json":
+            raise Unavailable(f"{self._server.url} answered {reply.status}")
+
+    async def _from_events(self, reply: aiohttp.ClientResponse, number: int) -> dict[str, Any]:
+        data: list[str] = []
+        async for raw in reply.content:
+            line = raw.decode(errors="replace").rstrip("\r\n")
+            if line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+            elif not line and data:
+                message, data = json.loads("\n".join(data)), []
+                if isinstance(message, dict) and message.get("id") == number and "method" not in message:
+                    return message
+        raise Unavailable(f"{self._server.url} closed the stream without an answer")
+
+
+def _refused(message: dict[str, Any]) -> dict[str, Any]:
+    """An answer to what a server asks of its client."""
+    if message["method"] == "ping":
+        return {"jsonrpc": "2.0", "id": message["id"], "result": {}}
+    error = {"code": METHOD_NOT_FOUND, "message": f"this client has no {message['method']}"}
+    return {"jsonrpc": "2.0", "id": message["id"], "error": error}

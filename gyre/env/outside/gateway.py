@@ -1,0 +1,224 @@
+"""The tool gateway's listener: who asks, and which form it takes.
+
+http://EXECUTION:TOKEN@host:port     as proxy (absolute URLs, CONNECT)          → proxy.py
+                       POST /mcp/NAME    as MCP server, `Authorization: Bearer TOKEN` → relay.py
+                       GET /usage        calls, quota left, digest of the responses
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import h11
+import msgspec
+
+from gyre.env.mcp.client import McpServer
+from gyre.env.outside.gate import Gate
+from gyre.env.outside.proxy import Proxy, Rules
+from gyre.env.outside.relay import Relay
+from gyre.env.outside.wire import Connection, Reply, Request, TooLarge, refusal
+from gyre.env.recording import Journal
+from gyre.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+
+class Outside(msgspec.Struct, frozen=True, kw_only=True):
+    """What the executions of a process may reach, and how: an argument of `gyre.env.serve`."""
+
+    rules: Rules = Rules()
+    intercept: Path | str | None = None
+    """Folder of a certificate authority, made on first start: https is read along and recorded. Without it https is tunnelled."""
+    mcp: dict[str, McpServer] = {}
+    """MCP servers by name, one of each for each execution."""
+    listen: str = "127.0.0.1"
+    port: int = 0
+    """0: any free one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One execution's way out, `Environment.way_out`; for its sandbox."""
+
+    name: str
+    token: str
+    host: str
+    port: int
+    ca_file: Path | None
+    gate: Gate
+
+    @property
+    def proxy_url(self) -> str:
+        return f"http://{self.name}:{self.token}@{self.host}:{self.port}"
+
+    def mcp_url(self, server: str) -> str:
+        """With `Authorization: Bearer {token}`."""
+        return f"http://{self.host}:{self.port}/mcp/{server}"
+
+    def variables(self, direct: str = "localhost,127.0.0.1,::1") -> dict[str, str]:
+        """For a sandbox's processes: most clients go by them. `direct`: hosts that are not asked by way of the gateway, as the model's endpoint."""
+        said = {"http_proxy": self.proxy_url, "https_proxy": self.proxy_url, "no_proxy": direct}
+        said |= {name.upper(): value for name, value in said.items()}
+        if self.ca_file is not None:
+            trusting = (
+                "SSL_CERT_FILE",
+                "REQUESTS_CA_BUNDLE",
+                "CURL_CA_BUNDLE",
+                "NODE_EXTRA_CA_CERTS",
+                "GIT_SSL_CAINFO",
+                "PIP_CERT",
+            )
+            said |= dict.fromkeys(trusting, str(self.ca_file.resolve()))
+        return said
+
+
+@dataclass(slots=True)
+class _Admitted:
+    way: Way
+    relay: Relay
+
+
+class ToolGateway:
+    """`await start()`, then `admit` executions; one for all of a process."""
+
+    def __init__(self, outside: Outside, far_ssl: ssl.SSLContext | bool = True) -> None:
+        """`far_ssl`: whom we trust at the far end. Raises ConfigError where https is to be read and cannot be."""
+        self._outside = outside
+        certificates = None
+        if outside.intercept is not None:
+            from gyre.env.outside.certificates import Certificates  # needs a package that most do without
+
+            certificates = Certificates(Path(outside.intercept))
+        self._ca_file = certificates.ca_file if certificates else None
+        self._proxy = Proxy(outside.rules, certificates, far_ssl)
+        self._admitted: dict[str, _Admitted] = {}
+        self._connections: set[asyncio.Task] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        self.stranger: Callable[[str, str], str | None] = lambda user, password: None
+        """(user, password) that no execution has → the name of one that was admitted now, or None: how a process of its own lets them in."""
+
+    async def start(self) -> None:
+        """Raises Unavailable."""
+        try:
+            self._server = await asyncio.start_server(self._serve, self._outside.listen, self._outside.port)
+        except OSError as error:
+            raise Unavailable(
+                f"the tool gateway cannot listen on {self._outside.listen}:{self._outside.port}: {error}"
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        for name in list(self._admitted):
+            await self.dismiss(name)
+        await self._proxy.close()
+
+    def admit(self, name: str, journal: Callable[[], Journal], token: str = "") -> Way:
+        """An execution's way out; `journal` as in Gate."""
+        token = token or secrets.token_urlsafe(24)
+        gate = Gate(journal, self._outside.rules.call_s)
+        way = Way(name, token, self._outside.listen, self.port, self._ca_file, gate)
+        self._admitted[name] = _Admitted(way, Relay(gate, self._outside.mcp))
+        return way
+
+    async def dismiss(self, name: str) -> None:
+        """Nothing more of it goes out. Repeats change nothing."""
+        if (gone := self._admitted.pop(name, None)) is not None:
+            await gone.relay.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        rules = self._outside.rules
+        task = asyncio.current_task()
+        self._connections.add(task)
+        connection = Connection(reader, writer, rules.bytes_max, rules.idle_s)
+        try:
+            if len(self._connections) > rules.connections_max:
+                await connection.send(
+                    refusal(503, "overloaded", f"{rules.connections_max} connections are open", ("retry-after", "1"))
+                )
+                return
+            await self._converse(connection)
+        except TooLarge as error:
+            with contextlib.suppress(h11.LocalProtocolError, OSError):
+                await connection.send(refusal(413, "too_large", str(error)))
+                await connection.linger()
+        except h11.RemoteProtocolError as error:
+            with contextlib.suppress(h11.LocalProtocolError, OSError):
+                await connection.send(refusal(400, "invalid_input", f"this is no HTTP/1.1: {error}"))
+        except (OSError, ssl.SSLError, h11.LocalProtocolError) as error:
+            log.debug("a connection broke: %r", error)
+        except Exception:
+            log.exception("a defect while a call to the outside was made")
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _converse(self, connection: Connection) -> None:
+        base, inside = "", None
+        while (request := await connection.next()) is not None:
+            admitted = inside or self._who(request)
+            if admitted is None:
+                challenge = ("proxy-authenticate", 'Basic realm="execution"')
+                await connection.send(
+                    refusal(407, "unknown_execution", "say which execution this is: NAME:TOKEN", challenge)
+                )
+            elif request.method == "CONNECT" and not base:
+                base = await self._proxy.connect(admitted.way.gate, request, connection) or ""
+                inside = admitted
+                if not base:
+                    return
+            elif request.target.startswith("/") and not base:
+                await connection.send(await self._own(admitted, request))
+            else:
+                await connection.send(await self._proxy.answer(admitted.way.gate, request, base))
+
+    def _who(self, request: Request) -> _Admitted | None:
+        header = "authorization" if request.target.startswith("/") else "proxy-authorization"
+        user, password = request.credentials(header)
+        for name, admitted in self._admitted.items():
+            if secrets.compare_digest(password.encode(), admitted.way.token.encode()) and user in ("", name):
+                return admitted
+        name = self.stranger(user, password)
+        return self._admitted.get(name) if name else None
+
+    async def _own(self, admitted: _Admitted, request: Request) -> Reply:
+        """What is asked of the gateway itself."""
+        path = request.target.partition("?")[0]
+        if path == "/usage" and request.method == "GET":
+            return _json(usage(admitted.way.gate))
+        if not path.startswith("/mcp/"):
+            return refusal(
+                404, "not_found", "there are /usage and /mcp/NAME; other servers are asked by their absolute URL"
+            )
+        if request.method == "DELETE":
+            return Reply(200)
+        if request.method != "POST":
+            return refusal(405, "invalid_input", "messages are sent by POST", ("allow", "POST"))
+        try:
+            message = json.loads(request.body)
+        except ValueError:
+            return _json(
+                {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "the body is no JSON"}}, 400
+            )
+        reply = await admitted.relay.handle(path.removeprefix("/mcp/"), message)
+        return Reply(202) if reply is None else _json(reply)
+
+
+def usage(gate: Gate) -> dict[str, int | str]:
+    """What accounting asks: calls that went out, quota left (-1: any number), how a call departed from the record."""
+    return {"calls": gate.made, "quota_left": gate.quota_left, "departed": gate.departed}
+
+
+def _json(said: object, status: int = 200) -> Reply:
+    return Reply(status, json.dumps(said).encode(), [("content-type", "application/json")])

@@ -1,0 +1,213 @@
+"""The HTTP form of the tool gateway: a forward proxy. Plain requests and, with a certificate authority, https are recorded with what was said.
+
+client ── GET http://far/… ──▶ Gate ──▶ far end
+client ── CONNECT far:443 ──▶ intercepted: TLS ends here, each request inside goes through the Gate
+                           └▶ tunnelled: only that it was opened is on record, so it cannot be repeated
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import ssl
+from fnmatch import fnmatch
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from gyre.env.outside.gate import CALL_S, Gate, QuotaUsedUp
+from gyre.env.outside.wire import CHUNK_BYTES, Connection, Reply, Request, refusal
+from gyre.env.recording import Departed
+
+log = logging.getLogger(__name__)
+
+HOP_BY_HOP = {
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+    "content-encoding", "content-length", "host", "accept-encoding", "expect",
+}  # fmt: skip
+"""Between two neighbours only. Contents are recorded uncompressed, so that rules for secrets see them."""
+RECORDED_HEADERS = ("content-type", "accept")
+"""Of a request: what a replay compares. Others say who asks and when (user-agent, dates, traces), and differ each time."""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What may go out, and how much."""
+
+    hosts: tuple[str, ...] = ("*",)
+    """Patterns (`*.example.com`) of hosts that may be reached."""
+    tunnelled: tuple[str, ...] = ()
+    """Patterns of https hosts that are never intercepted: whose clients trust nobody but them."""
+    bytes_max: int = 4 * 2**20
+    """Of a request and of a reply."""
+    tunnel_bytes_max: int = 256 * 2**20
+    call_s: float = CALL_S
+    idle_s: float = 60.0
+    """A connection on which nothing is asked for so long is closed."""
+    connections_max: int = 256
+
+
+class Proxy:
+    """Serves connections whose client has said who it is."""
+
+    def __init__(self, rules: Rules, certificates: Any, far_ssl: ssl.SSLContext | bool = True) -> None:
+        """`certificates` (Certificates) for https that is read along, or None: https is tunnelled. `far_ssl`: whom we trust at the far end."""
+        self._rules, self._certificates, self._far_ssl = rules, certificates, far_ssl
+        self._http: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def answer(self, gate: Gate, request: Request, base: str = "") -> Reply:
+        """A request for the far end; `base`: where an intercepted one goes."""
+        url = base + request.target
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+            if parts.scheme not in ("http", "https") or not host or (parts.port == 0):
+                raise ValueError("it has no host")
+        except ValueError as error:
+            return refusal(
+                400, "invalid_input", f"a proxy needs an absolute URL (http://host/…), not {url[:200]!r}: {error}"
+            )
+        if not self._may_reach(host):
+            return refusal(403, "host_refused", f"{host} is not among the hosts that may be reached")
+        arguments = {"method": request.method, "url": url, **_packed(request.body)}
+        arguments |= {name: request.header(name) for name in RECORDED_HEADERS if request.header(name)}
+        try:
+            answer = await gate.call(f"http {host}", arguments, lambda: self._exchange(request, url), _failed)
+        except QuotaUsedUp as error:
+            return refusal(429, error.code, str(error))
+        except Departed as error:
+            return refusal(502, error.code, str(error))
+        return _unpacked(json.loads(answer.content))
+
+    async def connect(self, gate: Gate, request: Request, connection: Connection) -> str | None:
+        """CONNECT: the base URL of the requests that follow inside, or None when the connection is over."""
+        host, _, port = request.target.rpartition(":")
+        host = host.strip("[]")
+        if not host or not port.isdigit():
+            await connection.send(
+                refusal(400, "invalid_input", f"CONNECT needs host:port, not {request.target[:200]!r}")
+            )
+        elif not self._may_reach(host):
+            text = f"{host} is not among the hosts that may be reached"
+            await connection.send(refusal(403, "host_refused", text))
+        elif self._certificates is None or any(fnmatch(host, pattern) for pattern in self._rules.tunnelled):
+            await self._tunnel(gate, host, int(port), connection)
+        else:
+            await connection.connected()
+            await connection.encrypted(self._certificates.context(host))
+            shown = f"[{host}]" if ":" in host else host
+            return f"https://{shown}" + ("" if port == "443" else f":{port}")
+        return None
+
+    def _may_reach(self, host: str) -> bool:
+        return any(fnmatch(host.lower(), pattern.lower()) for pattern in self._rules.hosts)
+
+    async def _exchange(self, request: Request, url: str) -> tuple[str, bool]:
+        """(the reply as it goes on record, whether there was none)."""
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._far_ssl), cookie_jar=aiohttp.DummyCookieJar()
+            )
+        named = {name.strip().lower() for name in request.header("connection").split(",")}
+        headers = [(name, value) for name, value in request.headers if name not in HOP_BY_HOP | named]
+        try:
+            async with self._http.request(
+                request.method, url, headers=headers, data=request.body or None, allow_redirects=False,
+                skip_auto_headers=("User-Agent", "Content-Type", "Accept"), timeout=aiohttp.ClientTimeout(total=self._rules.call_s),
+            ) as reply:  # fmt: skip
+                body = bytearray()
+                async for chunk in reply.content.iter_chunked(CHUNK_BYTES):
+                    body += chunk
+                    if len(body) > self._rules.bytes_max:
+                        return _failed(f"the reply has more than {self._rules.bytes_max} bytes"), True
+                said: dict[str, Any] = {}
+                for name, value in reply.headers.items():
+                    if name.lower() not in HOP_BY_HOP:
+                        said.setdefault(name.lower(), []).append(value)
+                return json.dumps({"status": reply.status, "headers": said, **_packed(bytes(body))}), False
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            return _failed(f"{url.split('?')[0][:300]} cannot be reached: {error or type(error).__name__}"), True
+
+    async def _tunnel(self, gate: Gate, host: str, port: int, connection: Connection) -> None:
+        far: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+        async def open_it() -> tuple[str, bool]:
+            try:
+                far.append(await asyncio.open_connection(host, port))
+            except OSError as error:
+                return _failed(f"{host}:{port} cannot be reached: {error}"), True
+            return json.dumps({"status": 200, "headers": {}, "body": "opaque"}), False
+
+        try:
+            answer = await gate.call("http tunnel", {"host": host, "port": port}, open_it, _failed)
+        except QuotaUsedUp as error:
+            await connection.send(refusal(429, error.code, str(error)))
+            return
+        except Departed as error:
+            await connection.send(refusal(502, error.code, str(error)))
+            return
+        if not far:
+            text = "what was said in this tunnel is not on record, so it cannot be repeated: let the gateway intercept https"
+            is_repeated = answer.is_repeated and not answer.is_error
+            said = refusal(502, "opaque", text) if is_repeated else _unpacked(json.loads(answer.content))
+            await connection.send(said)
+            return
+        await connection.connected()
+        await self._pump(connection, *far[0])
+
+    async def _pump(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Both ways until one side closes, is silent for too long, or too much was said."""
+        left = [self._rules.tunnel_bytes_max]
+
+        async def one_way(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError, TimeoutError):
+                while left[0] > 0 and (data := await asyncio.wait_for(source.read(CHUNK_BYTES), self._rules.idle_s)):
+                    left[0] -= len(data)
+                    sink.write(data)
+                    await sink.drain()
+
+        ways = [
+            asyncio.ensure_future(one_way(connection.reader, writer)),
+            asyncio.ensure_future(one_way(reader, connection.writer)),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            writer.close()
+
+
+def _packed(body: bytes) -> dict[str, str]:
+    """A body as JSON holds it."""
+    if not body:
+        return {}
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(body).decode()}
+
+
+def _unpacked(said: dict[str, Any]) -> Reply:
+    body = base64.b64decode(said["base64"]) if "base64" in said else said.get("body", "").encode()
+    headers = [
+        (name, value)
+        for name, values in said.get("headers", {}).items()
+        for value in (values if isinstance(values, list) else [values])
+    ]
+    return Reply(said["status"], body, headers)
+
+
+def _failed(text: str) -> str:
+    """A reply of our own where there was none, for client and record."""
+    reply = refusal(502, "unavailable", text)
+    return json.dumps(
+        {"status": reply.status, "headers": {k: [v] for k, v in reply.headers}, "body": reply.body.decode()}
+    )
