@@ -11,7 +11,7 @@ Whatever happens to the server (kill -9, restart), these calls wait and go on; n
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ class Bus:
         self.run = run
         self.service = service
         self.js: JetStreamContext = client.jetstream(timeout=PUBLISH_TIMEOUT_S)
+        self.on_dead_letter: Callable[[str, str], None] | None = None
+        """Told subject and reason of each message that is set aside."""
 
     @classmethod
     async def connect(cls, url: str, run: str, service: str, seed_file: Path | None = None) -> "Bus":
@@ -168,6 +170,8 @@ class Bus:
         """Set aside what could not be understood, with its reason."""
         headers = {"Gyre-Reason": reason[:500], "Gyre-Subject": subject, "Gyre-Service": self.service}
         await self._publish(f"{PREFIX}.{self.run}.dead.{self.service}", data, headers, deadline_s=10)
+        if self.on_dead_letter is not None:
+            self.on_dead_letter(subject, reason)
 
     async def follow(self, types: Sequence[type], after: int = 0) -> AsyncIterator[tuple[Fact, Delivery]]:
         """Every fact of `types` past sequence `after`, from the run's first by default, in stream order, each once, for ever.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from gyre.bus import Bus, Delivery
+from gyre.bus import Bus, Delivery, streams
 from gyre.clock import Clock
 from gyre.records import AlarmRaised, Fact, encode
 from services.ledger.core.rows import FACT_TYPES
@@ -72,6 +72,38 @@ class Intake:
             except Exception as error:
                 # The bus is away: the fact comes again and changes nothing.
                 log.info("%s was not acknowledged: %r", delivery.subject, error)
+
+
+class Alarms:
+    """What an operator must hear of the intake, said from any thread and never waited for."""
+
+    def __init__(self, bus: Bus, clock: Clock) -> None:
+        self._bus, self._clock = bus, clock
+        self._loop = asyncio.get_running_loop()
+        self._saying: set[asyncio.Task] = set()
+        self._poisoned = 0
+
+    def database(self, message: str) -> None:
+        """The database does not take facts."""
+        self._loop.call_soon_threadsafe(self._say, "ledger_database", message)
+
+    def poison(self, subject: str, reason: str) -> None:
+        """A message was set aside; said of the first, second, fourth, … so that a flood of them is not answered by a flood of alarms."""
+        self._poisoned += 1
+        if self._poisoned & (self._poisoned - 1) == 0:
+            words = (
+                f"{self._poisoned} messages that cannot be stored were set aside, with their bytes, in {streams.DEAD}"
+            )
+            self._say("poison", f"{words}; the newest: {subject}: {reason}")
+
+    def _say(self, kind: str, message: str) -> None:
+        task = self._loop.create_task(raise_alarm(self._bus, self._clock, kind, message))
+        self._saying.add(task)
+        task.add_done_callback(self._saying.discard)
+
+    def close(self) -> None:
+        for task in self._saying:
+            task.cancel()
 
 
 async def raise_alarm(bus: Bus, clock: Clock, kind: str, message: str) -> None:

@@ -17,7 +17,7 @@ from gyre.rpc import RpcServer
 from gyre.service import Context, until_stopped
 from services.ledger import once, otlp, rpc
 from services.ledger.explorer.attach import explore, explorer
-from services.ledger.intake import CONSUMER, Intake, raise_alarm
+from services.ledger.intake import CONSUMER, Alarms, Intake
 from services.ledger.sinks import open_sinks
 from services.ledger.storage import Database, Writer, database_url
 
@@ -93,18 +93,9 @@ async def _watchers(context: Context, stack: contextlib.AsyncExitStack) -> list[
 
 async def _keep_books(context: Context, database: Database, watchers: list[Callable[[Fact], None]]) -> None:
     bus = await context.bus("ledger")
-    loop = asyncio.get_running_loop()
-    alarms: set[asyncio.Task] = set()
-
-    def on_trouble(message: str) -> None:
-        def begin() -> None:
-            task = loop.create_task(raise_alarm(bus, context.clock, "ledger_database", message))
-            alarms.add(task)
-            task.add_done_callback(alarms.discard)
-
-        loop.call_soon_threadsafe(begin)
-
-    writer = Writer(database, context.run, on_trouble)
+    alarms = Alarms(bus, context.clock)
+    bus.on_dead_letter = alarms.poison
+    writer = Writer(database, context.run, alarms.database)
     writer.start()
     server = _server(context)
     room = once.room_of(database, context)
@@ -118,8 +109,7 @@ async def _keep_books(context: Context, database: Database, watchers: list[Calla
     finally:
         await server.stop()
         await asyncio.to_thread(writer.close)
-        for task in alarms:
-            task.cancel()
+        alarms.close()
         await bus.close()
 
 

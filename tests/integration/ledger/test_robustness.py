@@ -1,0 +1,149 @@
+"""What the ledger's process lives through: a full disk, poison among facts, everything twice and out of order. Nothing lost, nothing twice."""
+
+import asyncio
+import json
+import random
+import resource
+
+import grpc
+import pytest
+
+from gyre.api.ledger.v1 import ledger_pb2
+from gyre.bus import streams
+from gyre.bus.subjects import PREFIX, subject_of
+from gyre.records import AlarmRaised, encode
+from tests.integration.ledger.test_ledger_service import SETTINGS, SPEAKERS, Asking, printing, speak
+from tests.support import TestRun
+from tests.unit.ledger.ledger_history import RUN, call, history
+
+
+async def books(ledger: Asking) -> dict:
+    return json.loads((await ledger.stub.GetBooks(ledger_pb2.GetBooksRequest())).json)
+
+
+def alarms(run: TestRun, kind: str) -> list[AlarmRaised]:
+    return [fact for fact in run.facts if isinstance(fact, AlarmRaised) and fact.kind == kind]
+
+
+async def published(bus, facts) -> int:
+    """Sequence of the newest."""
+    newest = 0
+    for start in range(0, len(facts), 50):
+        newest = max(newest, *await asyncio.gather(*map(bus.publish, facts[start : start + 50])))
+    return newest
+
+
+PAGE_BYTES = 4096
+"""No file of a database can take so much as one page then."""
+
+
+def set_room(pid: int, file_bytes: int) -> None:
+    """How large a file of that process may grow: beyond it the kernel refuses a write as on a full disk."""
+    _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (file_bytes, hard))
+
+
+async def test_a_full_disk_is_an_alarm_and_facts_wait_on_the_bus_until_there_is_room(tmp_path):
+    """C6: 1,200 call records while nothing can be written; what is acknowledged is on the disk, and with room again all of it is, once."""
+    calls = [call(index, member, number) for index in range(25) for member in range(2) for number in range(25)]
+    async with TestRun(tmp_path, SETTINGS) as run, Asking(run) as ledger:
+        run.listen([AlarmRaised])
+        process = await run.start("services.ledger", endpoint="ledger")
+        gateway = await run.bus("gateway")
+        before = await published(gateway, calls[:50])
+        await ledger.intake(before)
+        set_room(process.pid, PAGE_BYTES)
+        newest = await published(gateway, calls[50:])
+        await run.until(lambda: alarms(run, "ledger_database"))
+        waiting = await ledger.stub.GetIntake(ledger_pb2.GetIntakeRequest())
+        assert waiting.stream_sequence < newest, "a fact was acknowledged that is nowhere"
+        assert waiting.facts == (await books(ledger))["books"]["turns"], "half a transaction was stored"
+        set_room(process.pid, resource.RLIM_INFINITY)
+        found = await ledger.intake(newest)
+        assert (await books(ledger))["books"]["turns"] == len(calls)
+        assert found.facts >= len(calls)
+        assert "does not take writes" in alarms(run, "ledger_database")[0].message
+        assert process.returncode is None
+
+
+async def test_poison_is_set_aside_with_its_bytes_counted_and_said_and_the_rest_goes_on(tmp_path):
+    """E: no MessagePack, a record of no type, a known type with wrong fields, nothing at all: each kept as it came, between facts that are stored."""
+    poison = [b"\xc1 not a record", b"\x81\xa4type\xa3foo", b"\x81\xa4type\xadcall.recorded", b"\xff" * 40_000]
+    calls = [call(index, 0, number) for index in range(5) for number in range(4)]
+    async with TestRun(tmp_path, SETTINGS) as run, Asking(run) as ledger:
+        run.listen([AlarmRaised])
+        gateway = await run.bus("gateway")
+        for place, fact in enumerate(calls):
+            if place % 5 == 2:
+                await gateway.js.publish(subject_of(RUN, call(90 + place, 0, 0)), poison[place // 5])
+            newest = await gateway.publish(fact)
+        await run.start("services.ledger", endpoint="ledger")
+        found = await ledger.intake(newest)
+        assert found.poison == len(poison)
+        assert (await books(ledger))["books"]["turns"] == len(calls)
+        await run.until(lambda: len(alarms(run, "poison")) == 3)
+        said = [alarm.message for alarm in alarms(run, "poison")]
+        assert [text.split(" messages")[0] for text in said] == ["1", "2", "4"], "of the first, second and fourth"
+        kept = await run.operator.js.stream_info(streams.DEAD)
+        stored = [await run.operator.js.get_msg(streams.DEAD, number) for number in range(1, kept.state.messages + 1)]
+        assert [one.data for one in stored] == poison
+        assert all(
+            one.headers["Gyre-Subject"].startswith(f"{PREFIX}.{RUN}.") and one.headers["Gyre-Reason"] for one in stored
+        )
+
+
+async def test_everything_twice_and_out_of_order_makes_the_same_books(tmp_path):
+    """C6: a run's facts shuffled, each sent once more without its message id (as by a publisher that lost its answer), against the same in order."""
+    facts = history()
+    shuffled = random.Random(5).sample(facts, len(facts))
+    told = []
+    for name, order in (("ordered", facts), ("shuffled", shuffled)):
+        root = tmp_path / name
+        root.mkdir()
+        async with TestRun(root, SETTINGS) as run, Asking(run) as ledger:
+            await run.start("services.ledger", endpoint="ledger")
+            newest = await speak(run, order)
+            if name == "shuffled":
+                newest = await again(run, order)
+            await ledger.intake(newest)
+            told.append(
+                [await ask(ledger, question) for question in ("books", "audit", "drops", "bill", "tiers", "doctor")]
+            )
+            found = await ledger.stub.GetIntake(ledger_pb2.GetIntakeRequest())
+            assert found.facts == len(facts)
+    assert told[0][:5] == told[1][:5]
+    assert told[1][1]["passed"]
+
+
+async def again(run: TestRun, facts) -> int:
+    """The same bytes once more, where the server's own de-duplication cannot see it."""
+    buses, newest = {}, 0
+    for fact in facts:
+        identity = SPEAKERS[type(fact).__name__]
+        buses[identity] = buses.get(identity) or await run.bus(identity)
+        newest = (await buses[identity].js.publish(subject_of(RUN, fact), encode(fact))).seq
+    return newest
+
+
+async def ask(ledger: Asking, question: str):
+    return json.loads((await ledger.stub.Ask(ledger_pb2.AskRequest(question=question))).json)
+
+
+async def test_questions_are_answered_by_name_and_paged_live_and_when_the_run_is_over(tmp_path):
+    """E: the same pages by Ask and by `--print`; what is no question is an error that names those there are."""
+    async with TestRun(tmp_path, SETTINGS) as run, Asking(run) as ledger:
+        process = await run.start("services.ledger", endpoint="ledger")
+        await ledger.intake(await speak(run, history()))
+        first = json.loads(
+            (await ledger.stub.Ask(ledger_pb2.AskRequest(question="lineage", names=["v1"], limit=3))).json
+        )
+        request = ledger_pb2.AskRequest(question="lineage", names=["v1"], limit=100, after=first["next"])
+        rest = json.loads((await ledger.stub.Ask(request)).json)
+        assert (len(first["samples"]), len(rest["samples"]), rest["next"]) == (3, 5, "")
+        with pytest.raises(grpc.aio.AioRpcError, match="ask one of: agreement, audit") as refusal:
+            await ledger.stub.Ask(ledger_pb2.AskRequest(question="weather"))
+        assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        process.terminate()
+        await process.wait()
+        assert await printing(run, "lineage", "v1", "--limit", "100", "--after", first["next"]) == rest
+        assert (await printing(run, "doctor"))["ill"] == []
