@@ -4,7 +4,7 @@ config.toml        resolved configuration           keys/          NATS and gRPC
 endpoints.json     name → host:port                 nats/          JetStream's files
 logs/<process>.log                                  blobs/         payloads too large for the bus
 weights/           published versions               checkpoints/   trainer state
-reduce/            meeting points of gradient groups   snapshots/     the scheduler's state, now and then
+reduce/            meeting points of gradient groups   snapshots/     states of folds, now and then
 ledger.db          books, evidence, traces          model/         the policy before reinforcement learning
 elite/             rows of executions that are worth training again
 trees/             what was sampled in which context, sample by sample

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 
+from gyre import folds
 from gyre.api.scheduler.v1 import scheduler_pb2_grpc as service
 from gyre.clock import Clock
 from gyre.records import RoleChanged, WaterlevelChanged, WeightsPublished
@@ -17,9 +18,10 @@ from gyre.service import Context, until_stopped
 from gyre.telemetry import emit_span
 from services.scheduler.bus import Feed
 from services.scheduler.core import Settings, State, decide
+from services.scheduler.core.state import encode_state
 from services.scheduler.planning import plan_for_ever
 from services.scheduler.rpc import Scheduler
-from services.scheduler.snapshots import Snapshots
+from services.scheduler.snapshots import newest, open_snapshots
 from services.scheduler.watch import Watched
 from services.scheduler.what_if import WhatIf
 
@@ -29,17 +31,14 @@ TICK_S = 0.5
 """Aging and alarms need no fact to come due."""
 WATERLEVEL_EVERY_S = 0.05
 """Twenty points a second draw any curve; in between only the newest value counts."""
-SNAPSHOT_LOOK_S = 0.5
-SNAPSHOT_EVERY_S = 300.0
-"""A quiet run is snapshot this often, so that a restart hours later does not begin where it was busy last."""
 
 
 async def run(context: Context) -> None:
     """Dispatches tasks and moves cells between rollout and training."""
     bus = await context.bus("scheduler")
     stream, last_sequence = await bus.facts_stream()
-    snapshots = Snapshots(context.folder.snapshots, stream)
-    state, sequence = snapshots.newest(Settings.of(context.config, context.fingerprint), last_sequence)
+    snapshots = open_snapshots(context.folder.snapshots, stream)
+    state, sequence = newest(snapshots, Settings.of(context.config, context.fingerprint), last_sequence)
     watched = Watched()
 
     def on_fact(state: State, fact: object) -> None:
@@ -52,6 +51,9 @@ async def run(context: Context) -> None:
     server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock, watched, WhatIf(context.config.scheduler)),
                "gyre.api.scheduler.v1.SchedulerService")  # fmt: skip
 
+    def encoded() -> bytes:
+        return encode_state(feed.state)
+
     async def work() -> None:
         await feed.catch_up()
         offered = await feed.offer_again()
@@ -60,14 +62,14 @@ async def run(context: Context) -> None:
         await server.start()
         await asyncio.gather(
             decide_for_ever(feed, context.clock), tell_waterlevel(feed, context.clock, watched),
-            keep_snapshots(feed, snapshots, context.config.scheduler.snapshot_facts, context.clock),
+            folds.keep(snapshots, lambda: feed.sequence, encoded, context.config.scheduler.snapshot_facts, context.clock),
             plan_for_ever(feed, context.clock, context.config),
         )  # fmt: skip
 
     try:
         await until_stopped(context, feed.follow(), work())
         if feed.sequence > sequence:
-            save(feed, snapshots)
+            snapshots.write(snapshots.pack(encoded(), feed.sequence), feed.sequence)
     finally:
         await server.stop()
         await bus.close()
@@ -81,30 +83,6 @@ async def decide_for_ever(feed: Feed, clock: Clock) -> None:
             await feed.publish(decisions)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(feed.changed.wait(), TICK_S)
-
-
-async def keep_snapshots(feed: Feed, snapshots: Snapshots, every_facts: int, clock: Clock) -> None:
-    """Encoding happens between two facts, writing beside them."""
-    saved, saved_s = feed.sequence, clock.monotonic_s()
-    while True:
-        await asyncio.sleep(SNAPSHOT_LOOK_S)
-        new = feed.sequence - saved
-        if new >= every_facts or (new and clock.monotonic_s() - saved_s >= SNAPSHOT_EVERY_S):
-            saved, saved_s = feed.sequence, clock.monotonic_s()
-            await asyncio.to_thread(write, snapshots, snapshots.save(feed.state, saved), saved)
-
-
-def save(feed: Feed, snapshots: Snapshots) -> None:
-    """At a clean end."""
-    write(snapshots, snapshots.save(feed.state, feed.sequence), feed.sequence)
-
-
-def write(snapshots: Snapshots, data: bytes, sequence: int) -> None:
-    """A full disk costs a longer restart and nothing else."""
-    try:
-        snapshots.write(data, sequence)
-    except OSError as error:
-        log.warning("no snapshot at fact %d: %s", sequence, error)
 
 
 async def tell_waterlevel(feed: Feed, clock: Clock, watched: Watched) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from gyre import folds
 from gyre.api.trajproc.v1 import trajproc_pb2_grpc
 from gyre.bus import BlobStore, Bus
 from gyre.clock import Clock
@@ -25,6 +26,7 @@ from services.trajproc.elite_files import EliteFiles
 from services.trajproc.evaluators.asking import open_asking
 from services.trajproc.keeping import Keeping
 from services.trajproc.rpc import SERVICE, TrajprocServicer
+from services.trajproc.snapshots import encode, open_snapshots, restore
 from services.trajproc.view import answer
 
 log = logging.getLogger(__name__)
@@ -42,11 +44,12 @@ class App:
 
     def __init__(
         self, processor: Processor, bus: Bus, blobs: BlobStore, clock: Clock, look: Callable[[], None] = lambda: None,
-        keep: Callable[[Sample], None] = lambda _: None, elites: EliteFiles | None = None,
+        keep: Callable[[Sample], None] = lambda _: None, elites: EliteFiles | None = None, sequence: int = 0,
     ) -> None:  # fmt: skip
         """`look` is called whenever facts were folded and the past is over: there may be something to ask evaluators. `keep` is given each
-        sample as it is said."""
+        sample as it is said. `sequence`: the newest fact in `processor`."""
         self.processor = processor
+        self.sequence = sequence
         self._bus = bus
         self._blobs = blobs
         self._clock = clock
@@ -59,10 +62,11 @@ class App:
         self.has_caught_up = asyncio.Event()
 
     async def follow(self) -> None:
-        async for fact, is_present in Facts(self._bus).follow():
+        async for fact, sequence, is_present in Facts(self._bus, self.sequence).follow():
             async with self._acting:
                 if fact is not None:
                     self.processor.fold(fact)
+                    self.sequence = sequence
                 if is_present:
                     if isinstance(fact, StepUpdated):
                         self._blobs.sweep(fact.opened_at_s - BLOBS_KEPT_S)
@@ -151,17 +155,27 @@ async def run(context: Context) -> None:
     config = context.config
     vocabulary = vocabulary_of(context.folder.model) or vocabulary_of(Path(config.model.path))
     processor = Processor(config.trajproc, ROWS_BYTES_MAX, config.scheduler.streaming, config.evaluators, vocabulary)
+    stream, last_sequence = await bus.facts_stream()
+    snapshots = open_snapshots(context.folder.snapshots, stream, context.fingerprint)
+    _, sequence = snapshots.newest(lambda data: restore(processor, data), last_sequence) or (processor, 0)
+    if sequence:
+        log.info("from a snapshot at fact %d: %d groups in flight", sequence, len(processor.groups))
     asking = open_asking(processor, context.folder, config, bus.publish, context.clock)
     keeping = Keeping(context.folder.trees)
     keep = keeping.keep if config.trajproc.keep_trees else lambda _: None
     elites = EliteFiles(context.folder.elite) if config.trajproc.elite_share else None
     processor.elite_rows = elites.rows if elites else processor.elite_rows
-    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock, asking.look, keep, elites)
+    app = App(processor, bus, BlobStore(context.folder.blobs), context.clock, asking.look, keep, elites, sequence)
     server = context.rpc_server("trajproc")
     server.add(trajproc_pb2_grpc.add_TrajprocServiceServicer_to_server, TrajprocServicer(processor, keeping), SERVICE)
     await server.start()
     try:
-        await until_stopped(context, app.follow(), app.tick(), asking.run(), keeping.run())
+        await until_stopped(
+            context, app.follow(), app.tick(), asking.run(), keeping.run(),
+            folds.keep(snapshots, lambda: app.sequence, lambda: encode(processor), config.trajproc.snapshot_facts, context.clock),
+        )  # fmt: skip
+        if app.sequence > sequence:
+            snapshots.write(snapshots.pack(encode(processor), app.sequence), app.sequence)
     finally:
         await server.stop()
         await bus.close()

@@ -20,20 +20,22 @@ left of it is for headers and framing."""
 class Facts:
     """Facts in order, and where the past ends."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, after: int = 0) -> None:
+        """`after`: the newest fact that is folded already."""
         self._bus = bus
+        self._after = after
 
-    async def follow(self) -> AsyncIterator[tuple[Any, bool]]:
-        """Each fact, and whether the newest one that was there at the start has been seen.
+    async def follow(self) -> AsyncIterator[tuple[Any, int, bool]]:
+        """Each fact, its sequence, and whether the newest one that was there at the start has been seen.
 
-        The first item is (None, True) when there is no past.
+        The first item is (None, after, True) when there is no past.
         """
         past = await self._bus.last_sequence(FOLDED)
-        if past == 0:
-            yield None, True
-        async for fact, delivery in self._bus.follow(FOLDED):
+        if past <= self._after:
+            yield None, self._after, True
+        async for fact, delivery in self._bus.follow(FOLDED, self._after):
             # `pending` too: the newest fact of the past may be one that nobody can read.
-            yield fact, delivery.sequence >= past or delivery.pending == 0
+            yield fact, delivery.sequence, delivery.sequence >= past or delivery.pending == 0
 
 
 async def publish(bus: Bus, blobs: BlobStore, record: Any) -> None:

@@ -27,6 +27,8 @@ class TrajprocConfig(Section):
         "main", "main-summary", "sub-agent", "sub-agent-summary",
     )  # fmt: skip
     """Classes of calls, the first trained first (B5). A class left out is never trained; its tokens stay context of those that are."""
+    snapshot_facts: Positive = 50_000
+    """Facts between two snapshots of the processor's state: what a restart folds again at most."""
     keep_trees: bool = True
     """Keep each sample's tree in the run's folder (B3) for `gyre tree`: about 4 bytes a token and 4 more a sampled one. false: nothing is kept."""
     advantage: Literal["group", "group_std", "group_median", "leave_one_out", "max_rl", "optimal", "reward", "zero"] = (

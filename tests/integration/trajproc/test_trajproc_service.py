@@ -1,5 +1,7 @@
 """The processor as a process on a real nats-server: samples, micro-steps, a closed batch; killed in the middle, nothing twice."""
 
+import pytest
+
 from gyre import ids
 from gyre import records as r
 from gyre.api.trajproc.v1 import trajproc_pb2 as pb
@@ -14,16 +16,20 @@ from tests.unit.trajproc.builders import dispatched, execution, opened, started,
 SETTINGS = {"trajproc": {"turns_per_step": 8, "milestone_share": 0.0, "micro_tokens": 24}}
 
 
-async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(tmp_path):
+@pytest.mark.parametrize("snapshot_facts", [50_000, 1], ids=["from the facts", "from a snapshot"])
+async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(tmp_path, snapshot_facts):
     """B3–B7, C5: four groups of two executions with two calls each make two batches of 8 turns; the process is killed twice (kill -9):
     with half a batch taken, and while facts arrive. Each fact is said once, each micro-step is in one batch."""
     groups = [ids.group_id(index) for index in range(4)]
-    async with TestRun(tmp_path, SETTINGS) as run, watching(run) as others:
+    trajproc = {**SETTINGS["trajproc"], "snapshot_facts": snapshot_facts}
+    async with TestRun(tmp_path, {"trajproc": trajproc}) as run, watching(run) as others:
         process = await run.start("services.trajproc", endpoint="trajproc")
         await others.say(started(), *map(submitted, groups), *(dispatched(group, 2) for group in groups), opened(0))
         await others.say(*execution(groups[0], 0, 1.0, turns=2), *execution(groups[0], 1, 0.0, turns=2))
         await others.until(lambda: others.of(r.BatchExtended, group_id=groups[0]))
         await others.say(*execution(groups[1], 0, 1.0, turns=2))
+        if snapshot_facts == 1:
+            await run.until(lambda: list(run.folder.snapshots.glob("trajproc-*.snapshot")))
 
         process.kill()
         await process.wait()
@@ -62,6 +68,8 @@ async def test_samples_become_micro_steps_and_a_closed_batch_through_kill_nine(t
         await others.all_micros(listed)
         process.terminate()
         assert await process.wait() == 0
+        log = (run.folder.logs / "services.trajproc.log").read_text()
+        assert ("from a snapshot at" in log) == (snapshot_facts == 1)
 
     keys = [natural_key(fact) for fact in others.facts]
     assert len(keys) == len(set(keys)), "nothing is said twice"

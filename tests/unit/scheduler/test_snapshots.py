@@ -5,9 +5,10 @@ import logging
 import msgspec
 import pytest
 
+from gyre.folds import KEPT, Snapshots, code_digest
 from services.scheduler.core import Settings, State, apply
 from services.scheduler.core.state import encode_state
-from services.scheduler.snapshots import KEPT, Snapshots, code_digest
+from services.scheduler.snapshots import newest
 from tests.unit.scheduler import facts
 
 SETTINGS = Settings(cells=2, cell_capacity=8, groups_per_step=2, steps_per_publish=1, extra_depth_steps=0.5)
@@ -39,8 +40,8 @@ def folded(told) -> State:
 
 
 def kept(folder, sequence: int, told, **identity) -> Snapshots:
-    snapshots = Snapshots(folder, **{"stream": "s", "code": "c", **identity})
-    snapshots.write(snapshots.save(folded(told), sequence), sequence)
+    snapshots = Snapshots(folder, **{"name": "scheduler", "stream": "s", "code": "c", **identity})
+    snapshots.write(snapshots.pack(encode_state(folded(told)), sequence), sequence)
     return snapshots
 
 
@@ -48,7 +49,7 @@ def kept(folder, sequence: int, told, **identity) -> Snapshots:
 def test_a_snapshot_and_the_facts_after_it_are_as_good_as_all_facts(tmp_path, cut):
     told = history()
     assert cut < len(told)
-    state, sequence = kept(tmp_path, cut, told[:cut]).newest(SETTINGS, len(told))
+    state, sequence = newest(kept(tmp_path, cut, told[:cut]), SETTINGS, len(told))
     assert sequence == cut
     for fact in told[cut:]:
         apply(state, fact)
@@ -61,14 +62,14 @@ def test_what_does_not_fit_is_left_aside_and_the_log_says_why(tmp_path, caplog):
     kept(tmp_path, 7, told)
     other = msgspec.structs.replace(SETTINGS, cells=3)
     asked = [
-        (Snapshots(tmp_path, "s", "d"), SETTINGS, 9, "another version of the code"),
-        (Snapshots(tmp_path, "t", "c"), SETTINGS, 9, "another stream"),
-        (Snapshots(tmp_path, "s", "c"), other, 9, "another configuration"),
-        (Snapshots(tmp_path, "s", "c"), SETTINGS, 6, "the stream ends at 6"),
+        (Snapshots(tmp_path, "scheduler", "s", "d"), SETTINGS, 9, "another version of the code"),
+        (Snapshots(tmp_path, "scheduler", "t", "c"), SETTINGS, 9, "another stream"),
+        (Snapshots(tmp_path, "scheduler", "s", "c"), other, 9, "another configuration"),
+        (Snapshots(tmp_path, "scheduler", "s", "c"), SETTINGS, 6, "the stream ends at 6"),
     ]
     with caplog.at_level(logging.WARNING):
         for snapshots, settings, last, why in asked:
-            state, sequence = snapshots.newest(settings, last)
+            state, sequence = newest(snapshots, settings, last)
             assert (sequence, state) == (0, State(settings)) and why in caplog.text
 
 
@@ -77,25 +78,23 @@ def test_of_two_the_older_serves_when_the_newest_is_damaged(tmp_path, harm):
     told = history()
     snapshots = kept(tmp_path, 5, told[:5])
     kept(tmp_path, 8, told[:8])
-    newest = max(tmp_path.iterdir())
-    newest.write_bytes(harm(newest.read_bytes()))
-    assert snapshots.newest(SETTINGS, 100)[1] == 5
+    damaged = max(tmp_path.iterdir())
+    damaged.write_bytes(harm(damaged.read_bytes()))
+    assert newest(snapshots, SETTINGS, 100)[1] == 5
 
 
 def test_few_are_kept(tmp_path):
     told = history()
     for sequence in range(1, 6):
         snapshots = kept(tmp_path, sequence, told[:sequence])
-    assert len(list(tmp_path.iterdir())) == KEPT and snapshots.newest(SETTINGS, 100)[1] == 5
+    assert len(list(tmp_path.iterdir())) == KEPT and newest(snapshots, SETTINGS, 100)[1] == 5
 
 
-def test_the_code_that_makes_states_is_part_of_a_snapshots_identity(monkeypatch, tmp_path):
+def test_the_code_that_makes_states_is_part_of_a_snapshots_identity(tmp_path):
     """A changed source file changes the digest; nothing else does."""
-    before = code_digest()
-    assert before == code_digest()
     (tmp_path / "__init__.py").write_text("x = 1")
     module = type("module", (), {"__file__": str(tmp_path / "__init__.py")})
-    monkeypatch.setattr("services.scheduler.snapshots.SOURCES", (module,))
-    first = code_digest()
+    first = code_digest([module])
+    assert first == code_digest([module])
     (tmp_path / "__init__.py").write_text("x = 2")
-    assert first != code_digest() != before
+    assert first != code_digest([module])

@@ -102,7 +102,7 @@ async def test_blobs_of_steps_that_are_done_are_swept_and_not_while_the_past_is_
     monkeypatch.setattr(blobs, "sweep", swept.append)
 
     class Past:
-        def __init__(self, _bus) -> None: ...
+        def __init__(self, _bus, _after) -> None: ...
 
         async def follow(self):
             for step, is_present in [(1, False), (2, False), (3, True)]:
@@ -111,6 +111,7 @@ async def test_blobs_of_steps_that_are_done_are_swept_and_not_while_the_past_is_
                         step=step, version=step + 1, burst=step, sample_ids=[], micro_cells={}, metrics={}, opened_at_s=2000.0 + 1000 * step,
                         at_s=0.0,
                     ),
+                    step,
                     is_present,
                 )  # fmt: skip
 
