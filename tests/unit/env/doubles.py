@@ -119,7 +119,7 @@ class GatewayDouble(rpc.EnvironmentServiceServicer):
 
     def assign(self, execution: str = "g000001-e0", attempt: int = 1, **fields: Any) -> None:
         given = {"task_id": "t1", "task_type": "count", "seed": 7, "payload_json": json.dumps({"a": 1}), "api_key": "key-1",
-                 "wall_s": 20.0, "turns_max": 10, "output_tokens_max": 16, "temperature": 1.0, "top_p": 1.0}  # fmt: skip
+                 "wall_s": 600.0, "turns_max": 10, "output_tokens_max": 16, "temperature": 1.0, "top_p": 1.0}  # fmt: skip
         assignment = pb.Assignment(**(given | fields))
         self._out.put_nowait(pb.AttachResponse(execution_id=execution, attempt=attempt, assignment=assignment))
 

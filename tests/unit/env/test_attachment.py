@@ -8,6 +8,7 @@ import pytest
 
 from gyre.env.attachment import Attachment
 from gyre.errors import Unavailable
+from tests.support import WAIT_S, until
 from tests.unit.env.doubles import ChatDouble, Counter, GatewayDouble, serve_double, tool_reply
 
 
@@ -17,14 +18,14 @@ async def attached(gateway: GatewayDouble, factory=Counter, slots: int = 4):
     attachment = Attachment(factory, "counter", slots, f"127.0.0.1:{server.port}")
     serving = asyncio.create_task(attachment.serve())
     try:
-        yield await asyncio.wait_for(gateway.hellos.get(), 5)
+        yield await asyncio.wait_for(gateway.hellos.get(), WAIT_S)
     finally:
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
         await server.stop(0)
 
 
-async def received(gateway: GatewayDouble, timeout_s: float = 5):
+async def received(gateway: GatewayDouble, timeout_s: float = WAIT_S):
     return await asyncio.wait_for(gateway.received.get(), timeout_s)
 
 
@@ -58,7 +59,7 @@ async def test_a_broken_stream_leaves_executions_running_and_repeats_what_was_no
             gateway.assign()
             first = await received(gateway)
             gateway.drop()
-            hello = await asyncio.wait_for(gateway.hellos.get(), 5)
+            hello = await asyncio.wait_for(gateway.hellos.get(), WAIT_S)
             assert [(r.execution_id, r.attempt) for r in hello.running] == [("g000001-e0", 1)]
             again = await received(gateway)
             assert again.request_id == first.request_id and again.WhichOneof("body") == "started"
@@ -76,20 +77,20 @@ async def test_an_ending_that_was_not_accepted_counts_as_running_and_comes_again
             gateway.assign()
             sent = [await received(gateway), await received(gateway)]
             gateway.drop()
-            hello = await asyncio.wait_for(gateway.hellos.get(), 5)
+            hello = await asyncio.wait_for(gateway.hellos.get(), WAIT_S)
             assert [r.execution_id for r in hello.running] == ["g000001-e0"]
             gateway.accepts = True
             again = [await received(gateway), await received(gateway)]
             assert [m.request_id for m in again] == [m.request_id for m in sent]
             gateway.drop()
-            assert not list((await asyncio.wait_for(gateway.hellos.get(), 5)).running)
+            assert not list((await asyncio.wait_for(gateway.hellos.get(), WAIT_S)).running)
 
 
 async def test_what_the_gateway_no_longer_knows_is_stopped():
     """A cancel closes the environment and says nothing more; heartbeats go on."""
 
     async def silent(body, n):
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
 
     Counter.closed = 0
     async with ChatDouble(silent) as chat:
@@ -98,12 +99,10 @@ async def test_what_the_gateway_no_longer_knows_is_stopped():
             gateway.assign()
             await received(gateway)
             gateway.cancel("g000001-e0")
-            for _ in range(50):
-                await asyncio.sleep(0.02)
-                if Counter.closed:
-                    break
-            await asyncio.sleep(0.5)  # a third of a second is the first beat
-            assert Counter.closed == 1 and gateway.received.empty() and gateway.beats > 0
+            await until(lambda: Counter.closed)
+            beats = gateway.beats
+            await until(lambda: gateway.beats > beats)
+            assert Counter.closed == 1 and gateway.received.empty()
 
 
 async def test_late_words_about_an_older_attempt_change_nothing_of_the_newer_one():
@@ -132,7 +131,7 @@ async def test_late_words_about_an_older_attempt_change_nothing_of_the_newer_one
 
 async def test_a_newer_attempt_fences_the_older_one():
     async def silent(body, n):
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
 
     Counter.closed = 0
     async with ChatDouble(silent) as chat:
@@ -143,7 +142,7 @@ async def test_a_newer_attempt_fences_the_older_one():
             gateway.assign(attempt=2)
             gateway.assign(attempt=2)  # said twice: runs once
             assert (await received(gateway)).attempt == 2
-            await asyncio.sleep(0.1)
+            await until(lambda: Counter.closed)
             assert Counter.closed == 1 and gateway.received.empty()
 
 
@@ -151,7 +150,7 @@ async def test_a_wrong_key_is_an_error_and_not_a_loop():
     """Bad input."""
     server = await serve_double(GatewayDouble(), keys={"service": "s" * 20, "environment": "e" * 20})
     with pytest.raises(Unavailable, match="wrong or missing key"):
-        await asyncio.wait_for(Attachment(Counter, "counter", 1, f"127.0.0.1:{server.port}", "wrong").serve(), 5)
+        await asyncio.wait_for(Attachment(Counter, "counter", 1, f"127.0.0.1:{server.port}", "wrong").serve(), WAIT_S)
     await server.stop(0)
 
 
@@ -164,7 +163,7 @@ async def test_what_is_truncated_while_it_asks_the_model_is_scored_on_what_it_le
     async def slow(body, n):
         if len(body["messages"]) > 1:
             asked.set()
-            await asyncio.sleep(30)
+            await asyncio.sleep(600)
         return tool_reply()
 
     async with ChatDouble(slow) as chat:
@@ -172,7 +171,7 @@ async def test_what_is_truncated_while_it_asks_the_model_is_scored_on_what_it_le
         async with attached(gateway):
             gateway.assign()
             await received(gateway)
-            await asyncio.wait_for(asked.wait(), 5)
+            await asyncio.wait_for(asked.wait(), WAIT_S)
             gateway.truncate("g000001-e0")
             gateway.truncate("g000001-e0")
             ended = (await received(gateway)).ended
@@ -190,7 +189,7 @@ async def test_a_tool_call_in_hand_has_its_grace_when_the_execution_is_truncated
     class Slow(Counter):
         def step(self, call):
             stepping.set()
-            go_on.wait(5)
+            go_on.wait(WAIT_S)
             return super().step(call)
 
     async with ChatDouble(lambda body, n: tool_reply()) as chat:
@@ -198,9 +197,14 @@ async def test_a_tool_call_in_hand_has_its_grace_when_the_execution_is_truncated
         async with attached(gateway, Slow):
             gateway.assign()
             await received(gateway)
-            await asyncio.to_thread(stepping.wait, 5)
+            await asyncio.to_thread(stepping.wait, WAIT_S)
             gateway.truncate("g000001-e0")
-            await asyncio.sleep(0.05)
+            gateway.assign(
+                "g000002-e0", api_key="key-2"
+            )  # behind it on the stream: when it has started, the other was read
+            assert (await received(gateway)).WhichOneof("body") == "started"
             go_on.set()
-            ended = (await received(gateway)).ended
-            assert (ended.reason, ended.external_calls, len(chat.requests)) == ("truncated", 1, 1)
+            said = [await received(gateway), await received(gateway)]
+            (ended,) = [message.ended for message in said if message.execution_id == "g000001-e0"]
+            asked = [headers for headers in chat.headers if headers["Authorization"] == "Bearer key-1"]
+            assert (ended.reason, ended.external_calls, len(asked)) == ("truncated", 1, 1)

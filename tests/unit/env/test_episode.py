@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import aiohttp
 import pytest
@@ -18,7 +17,7 @@ TASK = Task(task_id="t1", task_type="count", seed=7)
 
 
 async def drive(
-    factory, answer, wall_s=20.0, turns_max=10, observation_bytes_max=1000
+    factory, answer, wall_s=600, turns_max=10, observation_bytes_max=1000
 ) -> tuple[Ending, ChatDouble, list]:
     started = []
 
@@ -138,35 +137,33 @@ async def test_a_step_that_hangs_is_left_behind_and_the_rest_is_scored():
 
     class Hangs(Counter):
         def step(self, call):
-            release.wait(30)
+            release.wait(600)
 
-    begun_s = time.monotonic()
     ending, _, _ = await drive(Hangs, lambda body, n: tool_reply(), wall_s=0.3)
     release.set()
     assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("timed_out", "wall", 0.0)
-    assert time.monotonic() - begun_s < 5 and Hangs.closed == 1
+    assert Hangs.closed == 1
 
 
 async def test_a_hung_step_whose_world_cannot_be_scored_is_failed_as_hung():
 
     class Hangs(Counter):
         async def step(self, call):
-            await asyncio.sleep(30)
+            await asyncio.sleep(600)
 
         def score(self):
             raise RuntimeError("locked")
 
-    ending, _, _ = await drive(Hangs, lambda body, n: tool_reply(), wall_s=0.3)
+    ending, _, _ = await drive(Hangs, lambda body, n: tool_reply(), wall_s=2.0)
     assert (ending.ending, ending.reason, ending.evaluation) == ("failed", "environment_hung", None)
 
 
 async def test_a_silent_model_ends_at_the_wall_clock():
     async def silent(body, n):
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
 
-    begun_s = time.monotonic()
     ending, _, _ = await drive(Counter, silent, wall_s=0.4)
-    assert (ending.ending, ending.reason) == ("timed_out", "wall") and time.monotonic() - begun_s < 3
+    assert (ending.ending, ending.reason) == ("timed_out", "wall")
 
 
 async def test_a_busy_or_restarting_gateway_is_asked_again_with_the_same_messages():
@@ -229,11 +226,14 @@ async def test_async_methods_work_as_plain_ones_do():
 
 
 async def test_a_cancelled_execution_is_closed_once():
+    asked = asyncio.Event()
+
     async def silent(body, n):
-        await asyncio.sleep(30)
+        asked.set()
+        await asyncio.sleep(600)
 
     task = asyncio.create_task(drive(Counter, silent))
-    await asyncio.sleep(0.3)
+    await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -253,7 +253,7 @@ async def test_a_thread_outlives_its_execution_and_serves_the_next():
     async with ChatDouble(lambda body, n: tool_reply()) as chat, aiohttp.ClientSession() as http:
         for _ in range(2):
             model = ChatModel(http, lambda: chat.base, "key-1", {})
-            limits = Limits(wall_s=20, turns_max=3, observation_bytes_max=1000)
+            limits = Limits(wall_s=600, turns_max=3, observation_bytes_max=1000)
             await Episode(Looks, TASK, limits, model, _ignored, threads=threads).run()
             await asyncio.sleep(0.05)
     assert seen[0] is seen[1] and seen[0].is_alive()

@@ -98,7 +98,7 @@ async def test_an_episode_of_a_truncated_world_times_out_and_is_judged_on_its_re
     async def started(evidence):
         pass
 
-    limits = Limits(wall_s=30, turns_max=9, observation_bytes_max=1000)
+    limits = Limits(wall_s=600, turns_max=9, observation_bytes_max=1000)
     async with (
         ChatDouble(lambda body, n: tool_reply('{"action": "1"}', "act")) as chat,
         aiohttp.ClientSession() as http,

@@ -43,7 +43,7 @@ class Mailing(Environment):
     async def step(self, call):
         if call.arguments["n"] == self.hangs_at:
             self.hanging.set()
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         if call.name == "mail":
             self.sent.append(call.arguments["n"])
         else:
@@ -85,7 +85,7 @@ class Served:
         shelf = shelf or Shelf(self.state, Redactor())
         async with ChatDouble(answer) as self.chat, aiohttp.ClientSession() as http:
             model = ChatModel(http, lambda: self.chat.base, "key", {})
-            limits = Limits(wall_s=20, turns_max=turns_max, observation_bytes_max=1000)
+            limits = Limits(wall_s=600, turns_max=turns_max, observation_bytes_max=1000)
             keeper = shelf.keeper("g0-e0", number, TASK.task_type)
             return await Episode(self.factory, TASK, limits, model, note, keeper=keeper).run()
 
@@ -94,7 +94,7 @@ class Served:
         self.factory.hangs_at = at
         self.factory.hanging.clear()
         task = asyncio.create_task(self.attempt(number, answer))
-        await asyncio.wait_for(self.factory.hanging.wait(), 10)
+        await asyncio.wait_for(self.factory.hanging.wait(), 90)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         self.factory.hangs_at = 0
