@@ -1,0 +1,122 @@
+"""Commands of somebody else: what they see, what they may use, and that nothing of them is left (B1, C4)."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from gyre.env.harness import Bounds, NotStarted, Sandbox, Subprocess
+from tests.support import until
+
+SECONDS = 60
+"""How long a command would go on by itself: longer than any test waits for its end."""
+
+
+@pytest.fixture
+def sandbox():
+    made = Subprocess()
+    yield made
+    made.close()
+    assert not made.work.exists()
+
+
+async def sh(sandbox: Sandbox, script: str, grace_s: float = 0.2, **bounds):
+    environment = {"PATH": os.environ["PATH"], "HOME": str(sandbox.home)}
+    return await sandbox.start(["sh", "-c", script], environment, Bounds(**bounds), grace_s)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def test_a_command_sees_its_own_variables_and_folders_and_nothing_else(sandbox, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_OURS", "x")
+    running = await sh(sandbox, "env; pwd; echo $$ $(ps -o sid= -p $$); echo said >&2; exit 3")
+    ended = await running.wait()
+    assert (ended.how, ended.code, ended.left) == ("exited", 3, 0)
+    assert "SECRET" not in ended.tail and f"HOME={sandbox.home}" in ended.tail
+    assert str(sandbox.work) in ended.tail and ended.tail.endswith("said\n")
+
+
+async def test_what_leaves_its_session_and_its_parent_is_ended_with_the_command(sandbox):
+    """Harnesses start shells in sessions of their own; a kill of the group would miss them."""
+    running = await sh(
+        sandbox,
+        f"setsid sh -c 'sleep {SECONDS} & echo $! > pid; exec sleep {SECONDS}' & while [ ! -s pid ]; do sleep 0.01; done",
+    )
+    ended = await running.wait()
+    assert (ended.how, ended.code, ended.left) == ("exited", 0, 0)
+    assert not is_alive(int((sandbox.work / "pid").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("script", "bounds", "how"),
+    [
+        ("yes", {"output_bytes": 200_000}, "output"),
+        ("while :; do :; done", {"cpu_s": 0.3}, "cpu"),
+        (f"head -c 5000000 /dev/zero > file; sleep {SECONDS}", {"disk_bytes": 1_000_000}, "disk"),
+        (f"for i in 1 2 3 4 5 6; do sleep {SECONDS} & done; wait", {"processes": 5}, "processes"),
+        (f"sleep {SECONDS}", {"wall_s": 0.1}, "wall"),
+        (f"{sys.executable} -c 'import time; held = bytearray(200_000_000); time.sleep({SECONDS})'", {"memory_bytes": 100_000_000}, "memory"),
+    ],
+    ids=["output", "cpu", "disk", "processes", "wall", "memory"],
+)  # fmt: skip
+async def test_what_exceeds_a_bound_is_ended_and_the_bound_is_why(script, bounds, how, sandbox):
+    ended = await (await sh(sandbox, script, **bounds)).wait()
+    assert (ended.how, ended.left) == (how, 0)
+    assert len(ended.tail) <= 64 * 1024
+
+
+async def test_a_command_that_does_not_want_to_end_is_killed_after_its_grace(sandbox):
+    running = await sh(sandbox, f"trap '' TERM; touch ready; while :; do sleep {SECONDS}; done")
+    await until((sandbox.work / "ready").exists)
+    ended = await running.stop()
+    assert (ended.how, ended.code, ended.left) == ("stopped", -signal.SIGKILL, 0)
+    assert await running.stop() == ended == await running.wait()
+
+
+async def test_a_command_dies_with_the_process_that_started_it(tmp_path):
+    """kill -9 of the environment process leaves no harness behind."""
+    script = f"""
+import asyncio
+from gyre.env.harness import Bounds, Subprocess
+async def main():
+    sandbox = Subprocess()
+    running = await sandbox.start(["sh", "-c", "echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep {SECONDS}"], {{}}, Bounds())
+    await running.wait()
+asyncio.run(main())
+"""
+    starter = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    await until((tmp_path / "pid").exists)
+    pid = int((tmp_path / "pid").read_text())
+    assert is_alive(pid)
+    starter.kill()
+    await starter.wait()
+    await until(lambda: not is_alive(pid))
+
+
+async def test_a_program_that_is_not_there_is_not_started(sandbox):
+    with pytest.raises(NotStarted, match="no-such-program: No such file"):
+        await sandbox.run(["no-such-program"], {}, Bounds())
+    assert (await sandbox.run(["/bin/true"], {}, Bounds())).code == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a command another user")
+async def test_a_command_of_another_user_cannot_read_what_is_ours(tmp_path):
+    secret = tmp_path / "key"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    sandbox = Subprocess(user=65534)
+    (sandbox.work / "theirs").write_text("before")
+    ended = await (await sh(sandbox, f"id -u; cat {secret}; echo after > theirs")).wait()
+    assert ended.tail.startswith("65534") and "secret" not in ended.tail and "ermission denied" in ended.tail
+    assert (sandbox.work / "theirs").read_text() == "after\n"
+    sandbox.close()
