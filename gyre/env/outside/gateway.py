@@ -99,10 +99,13 @@ class ToolGateway:
         self._proxy = Proxy(outside.rules, certificates, far_ssl)
         self._admitted: dict[str, _Admitted] = {}
         self._connections: set[asyncio.Task] = set()
+        self._closing: set[asyncio.Future] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
         self.stranger: Callable[[str, str], str | None] = lambda user, password: None
         """(user, password) that no execution has → the name of one that was admitted now, or None: how a process of its own lets them in."""
+        self.over: Callable[[str], None] = lambda name: None
+        """An execution says that it has ended."""
 
     async def start(self) -> None:
         """Raises Unavailable."""
@@ -122,6 +125,7 @@ class ToolGateway:
         await asyncio.gather(*self._connections, return_exceptions=True)
         for name in list(self._admitted):
             await self.dismiss(name)
+        await asyncio.gather(*self._closing, return_exceptions=True)
         await self._proxy.close()
 
     def admit(self, name: str, journal: Callable[[], Journal], token: str = "") -> Way:
@@ -136,6 +140,13 @@ class ToolGateway:
         """Nothing more of it goes out. Repeats change nothing."""
         if (gone := self._admitted.pop(name, None)) is not None:
             await gone.relay.close()
+
+    def forget(self, name: str) -> None:
+        """As `dismiss`, without waiting for its servers to end."""
+        if (gone := self._admitted.pop(name, None)) is not None:
+            closing = asyncio.ensure_future(gone.relay.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         rules = self._outside.rules
@@ -187,7 +198,7 @@ class ToolGateway:
         header = "authorization" if request.target.startswith("/") else "proxy-authorization"
         user, password = request.credentials(header)
         for name, admitted in self._admitted.items():
-            if secrets.compare_digest(password.encode(), admitted.way.token.encode()) and user in ("", name):
+            if secrets.compare_digest(password.encode(), admitted.way.token.encode()) and (user == name or not user):
                 return admitted
         name = self.stranger(user, password)
         return self._admitted.get(name) if name else None
@@ -197,6 +208,10 @@ class ToolGateway:
         path = request.target.partition("?")[0]
         if path == "/usage" and request.method == "GET":
             return _json(usage(admitted.way.gate))
+        if path == "/usage" and request.method == "DELETE":
+            said = usage(admitted.way.gate)
+            self.over(admitted.way.name)
+            return _json(said)
         if not path.startswith("/mcp/"):
             return refusal(
                 404, "not_found", "there are /usage and /mcp/NAME; other servers are asked by their absolute URL"

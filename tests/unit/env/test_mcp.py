@@ -1,0 +1,172 @@
+"""MCP both ways, and the tool gateway's MCP form (C4, C6). The same with the official library: tests/adapters/test_mcp_library.py."""
+
+import asyncio
+import contextlib
+import sys
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from gyre.env import Score, StepResult, Task, ToolCall
+from gyre.env.mcp import McpClient, McpEnvironment, McpError, McpServer, ToolServer
+from gyre.env.mcp.server import http_handler
+from gyre.env.outside import Outside
+from gyre.env.shapes import step_result
+from gyre.errors import InvalidInput, Unavailable
+from tests.support import ROOT
+from tests.unit.env.mcp_world import TOOLS
+from tests.unit.env.test_outside import gateway, journal
+
+
+@pytest.fixture
+def world(tmp_path):
+    """(the server, the log of its calls)."""
+    log = tmp_path / "calls.log"
+    log.touch()
+    return McpServer(command=(sys.executable, "-m", "tests.unit.env.mcp_world", str(log)), cwd=str(ROOT)), log
+
+
+@contextlib.asynccontextmanager
+async def over_http(server: ToolServer):
+    app = web.Application()
+    app.router.add_post("/mcp", http_handler(server.handle))
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield McpServer(url=f"http://127.0.0.1:{runner.addresses[0][1]}/mcp")
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_server_is_asked_over_its_stdin_and_ends_with_it(world):
+    server, log = world
+    async with McpClient(server) as client:
+        assert client.about["serverInfo"]["name"] == "adding"
+        assert [tool["name"] for tool in await client.tools()] == ["add", "fail", "exit"]
+        assert await client.call("add", {"a": 2, "b": 3}) == {
+            "content": [{"type": "text", "text": "5"}],
+            "isError": False,
+        }
+        assert (await client.call("fail", {}))["isError"]
+        with pytest.raises(McpError, match="there is no tool fly"):
+            await client.call("fly", {})
+    assert log.read_text().splitlines() == ["add {'a': 2, 'b': 3}", "fail {}"]
+
+
+async def test_answers_to_calls_at_once_are_told_apart_by_their_ids(world):
+    async with McpClient(world[0]) as client:
+        said = await asyncio.gather(*(client.call("add", {"a": n, "b": n}) for n in range(20)))
+    assert [s["content"][0]["text"] for s in said] == [str(2 * n) for n in range(20)]
+
+
+async def test_a_server_that_dies_or_never_starts_is_unavailable(world):
+    async with McpClient(world[0]) as client:
+        with pytest.raises(Unavailable, match="ended"):
+            await client.call("exit", {})
+        with pytest.raises(Unavailable, match="gone"):
+            await client.call("add", {"a": 1, "b": 1})
+    with pytest.raises(Unavailable, match="cannot be started"):
+        await McpClient(McpServer(command=("/no/such/server",))).open()
+    with pytest.raises(InvalidInput, match="a command or a url"):
+        McpClient(McpServer())
+
+
+async def test_tools_are_served_over_http_to_our_own_client():
+    async def call(asked):
+        return StepResult(content=f"{asked.name} {asked.arguments}")
+
+    async with over_http(ToolServer("adding", TOOLS, call)) as server, McpClient(server) as client:
+        assert len(await client.tools()) == 3
+        assert (await client.call("add", {"a": 1}))["content"][0]["text"] == "add {'a': 1}"
+
+
+@pytest.mark.parametrize(
+    "message, number",
+    [
+        ([], -32600), ({"id": 1, "method": "ping"}, -32600), ({"jsonrpc": "2.0", "id": 1, "method": 3}, -32600),
+        ({"jsonrpc": "2.0", "id": 1, "method": "fly"}, -32601), ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []}, -32602),
+        ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "add", "arguments": [1]}}, -32602),
+    ],
+)  # fmt: skip
+async def test_what_is_no_request_is_answered_with_json_rpcs_own_errors(message, number):
+    reply = await ToolServer("t", TOOLS, None).handle(message)
+    assert reply["error"]["code"] == number and reply["error"]["message"]
+
+
+class Adding(McpEnvironment):
+    name = "adding"
+
+    def first(self):
+        return [{"role": "user", "content": "add"}]
+
+    def score(self):
+        return Score(outcome=1.0)
+
+
+async def test_an_environments_tools_are_its_servers_tools(world):
+    """One server: names as they are; two: with the server's name before. What the server says is the step's result, a wrong call an observation."""
+    server, _ = world
+    task = Task(task_id="t", task_type="t", seed=1)
+    one = type("One", (Adding,), {"servers": {"x": server}})(task)
+    try:
+        assert await one.reset() == one.first()
+        assert [tool["name"] for tool in await one.tools()] == ["add", "fail", "exit"]
+        asked = ToolCall(call_id="c", name="add", arguments={"a": 2, "b": 2})
+        assert step_result(await one.step(asked)) == StepResult(content="4")
+        assert one.evidence().tool_versions["mcp:x"].startswith("adding ")
+    finally:
+        await one.close()
+    two = type("Two", (Adding,), {"servers": {"x": server, "y": server}})(task)
+    try:
+        await two.reset()
+        assert [tool["name"] for tool in await two.tools()][3] == "y__add"
+        assert step_result(await two.step(ToolCall(call_id="c", name="y__fail", arguments={}))).error
+    finally:
+        await two.close()
+
+
+def through(way, name: str = "x") -> McpServer:
+    return McpServer(url=way.mcp_url(name), headers={"authorization": f"Bearer {way.token}"})
+
+
+async def test_calls_through_the_gateway_are_recorded_counted_and_repeated(world, tmp_path):
+    """C4, C6: the server hears each call once; the next attempt has the same answers, an error among them; a call that departs is refused."""
+    server, log = world
+    path = tmp_path / "e0.tape"
+    async with gateway(Outside(mcp={"x": server})) as made:
+        first = journal(path, quota=9)
+        way = made.admit("e0-a1", lambda: first)
+        async with McpClient(through(way)) as client:
+            assert client.about["serverInfo"]["name"] == "adding" and len(await client.tools()) == 3
+            live = [await client.call("add", {"a": 1, "b": 1}), await client.call("fail", {})]
+        assert (way.gate.made, way.gate.quota_left) == (2, 7)
+        await made.dismiss("e0-a1")
+        first.close()
+        second = journal(path, quota=9, is_replay=True)
+        again = made.admit("e0-a2", lambda: second)
+        async with McpClient(through(again)) as client:
+            assert [await client.call("add", {"a": 1, "b": 1}), await client.call("fail", {})] == live
+            assert log.read_text().splitlines() == ["add {'a': 1, 'b': 1}", "fail {}"] and again.gate.made == 0
+        second.close()
+        third = journal(path, quota=9, is_replay=True)
+        departing = made.admit("e0-a3", lambda: third)
+        async with McpClient(through(departing)) as client:
+            with pytest.raises(McpError, match="replay_departed: call 1 departs"):
+                await client.call("add", {"a": 1, "b": 2})
+        third.close()
+
+
+async def test_a_used_up_quota_is_a_tools_own_error_and_an_unknown_server_the_protocols(world):
+    async with gateway(Outside(mcp={"x": world[0]})) as made:
+        mine = journal(quota=1)
+        way = made.admit("e0-a1", lambda: mine)
+        async with McpClient(through(way)) as client:
+            assert not (await client.call("add", {"a": 1, "b": 1}))["isError"]
+            refused = await client.call("add", {"a": 1, "b": 1})
+            assert refused["isError"] and "quota" in refused["content"][0]["text"]
+        with pytest.raises(McpError, match="no MCP server y; servers: x"):
+            await McpClient(through(way, "y")).open()
+        async with aiohttp.ClientSession() as http, http.post(way.mcp_url("x"), json={}) as reply:
+            assert reply.status == 407
