@@ -7,7 +7,7 @@
 | what ends it | ending | reason |
 |---|---|---|
 | it exits, whatever its code | completed | stopped, or `exited` where the code is not 0 |
-| it exits after it was refused a call because its turns were made, or its context was full | timed_out | turns, context |
+| it exits after it was refused a call because its budget was used up, or its context full | timed_out | turns, calls, tokens; context |
 | wall clock, told that its batch waits no longer | timed_out | wall, truncated |
 | a bound was exceeded | timed_out | cpu, memory, processes, output, disk |
 | no call, no output and no work for `stall_s` | timed_out | stalled |
@@ -20,12 +20,14 @@ import functools
 import hashlib
 import inspect
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -44,8 +46,11 @@ IDLE_CPU_SHARE = 0.05
 """Of one core. What works less, says nothing and asks nothing is idle: event loops that wait use about a hundredth."""
 DETAIL_CHARS = 1500
 VERSION_S = 20.0
-TURNS_WORDS = ("turns_exceeded", "has made its")
-CONTEXT_WORDS = ("context_length_exceeded", "prompt is too long")
+SPENT = re.compile(
+    r"(turns|calls|tokens)_exceeded|this execution has (?:made|sampled|begun) its [0-9]+ (turns|calls|tokens)"
+)
+"""The gateway's refusal of a call whose execution's budget is used up: codes, and its words in dialects that have no codes."""
+CONTEXT_FULL = re.compile(r"context_length_exceeded|prompt is too long")
 
 
 class HarnessEnvironment(SelfDriven):
@@ -92,8 +97,9 @@ class HarnessEnvironment(SelfDriven):
     def make_sandbox(self) -> Sandbox:
         return Subprocess()
 
-    async def check(self, command: Sequence[str], hidden: Path | None = None) -> Exit:
-        """Run `command` (`{python}`: this interpreter) in a copy of the working folder with `hidden`'s files put over it. Raises NotStarted."""
+    async def check(self, command: Sequence[str], hidden: Path | Mapping[str, str] | None = None) -> Exit:
+        """Run `command` (`{python}`: this interpreter) in a copy of the working folder with `hidden` put over it: a folder, or path → text.
+        Raises NotStarted."""
         sandbox = self.make_sandbox()
         try:
             await asyncio.to_thread(tree.copy, self.sandbox.work, sandbox.work)
@@ -158,6 +164,8 @@ class HarnessEnvironment(SelfDriven):
             except NotStarted as error:
                 return Over("failed", "environment_error", str(error))
         self.refusals = relay.refusals if relay else []
+        if wall.cut.is_set():  # it may have been quicker than we were
+            why = wall.reason
         return self._over(why, relay is None or relay.answered > 0)
 
     async def _start(self, access: Access, limits: Limits, relay: Relay | None) -> Running:
@@ -171,7 +179,7 @@ class HarnessEnvironment(SelfDriven):
         command = [fill(word, values) for word in self._program.command]
         command[0] = found(self._program, self._path)
         own = {name: fill(text, values) for name, text in self._program.environment.items()}
-        return await self.sandbox.start(command, self._variables(self.sandbox) | own, self.bounds)
+        return await self.sandbox.start(command, self._variables(self.sandbox) | self._outside(api) | own, self.bounds)
 
     def _variables(self, sandbox: Sandbox) -> dict[str, str]:
         """All that a command gets to know of the environment process's variables is the path."""
@@ -179,6 +187,12 @@ class HarnessEnvironment(SelfDriven):
             "PATH": self._path, "HOME": str(sandbox.home), "TMPDIR": str(sandbox.home), "LANG": "C.UTF-8", "TERM": "xterm",
             "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
+
+    def _outside(self, api: str) -> dict[str, str]:
+        """Where the tool gateway is, if there is one; the model is asked past it."""
+        if self.way_out is None:
+            return {}
+        return self.way_out.variables(direct=f"localhost,127.0.0.1,::1,{urlsplit(api).hostname}")
 
     async def _watch(self, running: Running, relay: Relay | None, wall: WallClock) -> str:
         """Until it has ended by itself (empty), or why it is to be ended."""
@@ -209,9 +223,9 @@ class HarnessEnvironment(SelfDriven):
             return Over("timed_out", ended.how, detail)
         if not has_asked:
             return Over("failed", "environment_error", detail or "it ended without a single call to the model")
-        if any(words in refused for words in TURNS_WORDS):
-            return Over("timed_out", "turns")
-        if ended.code and any(words in refused for words in CONTEXT_WORDS):
+        if (spent := SPENT.search(refused)) is not None:
+            return Over("timed_out", spent[1] or spent[2])
+        if ended.code and CONTEXT_FULL.search(refused):
             return Over("timed_out", "context", detail)
         return Over("completed", "exited" if ended.code else "stopped", detail)
 

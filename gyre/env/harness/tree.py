@@ -3,7 +3,10 @@
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+
+from gyre.errors import InvalidInput
 
 
 def copy(source: Path, target: Path) -> None:
@@ -16,18 +19,30 @@ def copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, symlinks=True, ignore=special, dirs_exist_ok=True)
 
 
-def overlay(files: Path, target: Path) -> None:
-    """Put `files` over what is in `target`: what stands in the way goes, and no link is followed."""
+def overlay(files: Path | Mapping[str, str], target: Path) -> None:
+    """Put `files` (a folder, or path → text) over what is in `target`: what stands in the way goes, and no link is followed."""
+    if isinstance(files, Mapping):
+        for path, text in files.items():
+            _place(target, Path(path)).write_text(text)
+        return
     for folder, _, names in os.walk(files):
-        inside = Path(folder).relative_to(files)
-        for depth in range(1, len(inside.parts) + 1):
-            place = target.joinpath(*inside.parts[:depth])
-            if place.is_symlink() or (place.exists() and not place.is_dir()):
-                place.unlink()
-            place.mkdir(exist_ok=True)
         for name in names:
-            place = target / inside / name
-            if place.is_dir() and not place.is_symlink():
-                shutil.rmtree(place)
-            place.unlink(missing_ok=True)
-            shutil.copy2(Path(folder) / name, place)
+            source = Path(folder) / name
+            shutil.copy2(source, _place(target, source.relative_to(files)))
+
+
+def _place(target: Path, path: Path) -> Path:
+    """Where `path` goes in `target`, with nothing there."""
+    if path.is_absolute() or ".." in path.parts:
+        raise InvalidInput(f"{path} leaves the folder")
+    place = target
+    for part in path.parts[:-1]:
+        place /= part
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            place.unlink()
+        place.mkdir(exist_ok=True)
+    place /= path.name
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    return place

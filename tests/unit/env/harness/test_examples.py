@@ -1,0 +1,45 @@
+"""The examples with an agent of ours in the harness's place (B4)."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from examples.harness.environment import Mend
+from examples.repair.packages import TEST_FILE, make_package
+from gyre.env import Task
+from gyre.env.harness.settings import load
+from tests.support import ROOT
+from tests.unit.env.harness.test_harness_environment import AGENT, TASK, drive, say
+
+PACKAGE = make_package(TASK.seed)
+MEND = f"do printf %s {shlex.quote(PACKAGE.solution)} > {PACKAGE.fault_path}"
+
+
+@pytest.mark.parametrize(
+    ("acts", "outcome"),
+    [((MEND,), 1.0), ((), 0.0), ((f"do echo > {TEST_FILE}",), 0.0), ((f"do ln -sf /dev/null {TEST_FILE}", MEND), 1.0)],
+    ids=["mended", "left", "tests-emptied", "mended-and-tests-gone"],
+)
+async def test_a_package_is_mended_when_its_own_tests_pass(acts, outcome):
+    """The tests are those it was given with, whatever the agent made of its copy."""
+    _, environment, _ = await drive(say(*acts, "Done."), Mend, program=AGENT)
+    assert (await environment.score()).outcome == outcome
+    environment.close()
+
+
+async def test_the_example_without_code_says_what_is_right():
+    kind = load(ROOT / "examples" / "harness" / "mend.toml")
+    assert (kind.harness, kind.name) == ("claude-code", "mend-calc")
+    for act, outcome in (("do sed -i s/100.+/100\\ -/ calc.py", 1.0), ("do rm -r tests", 0.0)):
+        over, environment, _ = await drive(say(act, "Done."), kind, program=AGENT)
+        assert over.reason == "stopped"
+        assert (await environment.score()).outcome == outcome
+        environment.close()
+
+
+def test_its_agent_sees_the_package_and_its_tests(tmp_path: Path):
+    environment = type("Seen", (Mend,), {"program": AGENT})(Task(task_id="t", task_type="t", seed=TASK.seed))
+    assert "leave the tests as they are" in environment.reset()[0]["content"]
+    assert {file.name for file in environment.sandbox.work.iterdir()} == set(PACKAGE.files)
+    environment.close()
