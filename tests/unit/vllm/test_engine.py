@@ -172,6 +172,29 @@ def test_a_server_that_dies_in_mid_call_is_replaced_and_the_call_goes_on_where_i
     assert fake.bodies[-1]["sampling_params"]["seed"] != fake.bodies[0]["sampling_params"]["seed"]
 
 
+def test_a_core_that_dies_under_a_living_server_is_replaced_too(engine, fake, versions):
+    """A6: the server says an error and is not healthy; its calls move, and a new one serves."""
+    engine.load(versions[0], 0)
+    fake.held = True
+    call = start(engine)
+    assert call.first.wait(60)
+    fake.core_is_dead = True
+    assert call.wait().finish is FinishReason.MIGRATED
+    assert call.ids == [10]
+    fake.held = False
+    wait_until(lambda: fake.starts == 2 and engine.stats().loaded)
+    assert start(engine, call_id="b").wait().ids == [10, 11, 12, 13, 14]
+
+
+def test_an_error_of_one_call_is_that_calls_alone(engine, fake, versions):
+    """A6: the server is healthy, so nothing is replaced."""
+    engine.load(versions[0], 0)
+    fake.fails["inference/v1/generate"] = 1
+    assert start(engine).wait().finish is FinishReason.ERROR
+    assert start(engine, call_id="b").wait().finish is FinishReason.LENGTH
+    assert fake.starts == 1
+
+
 def test_an_engine_that_cannot_be_brought_up_says_so(engine, fake, versions):
     """A4: whoever supervises the cell starts it anew."""
     engine.load(versions[0], 0)

@@ -262,7 +262,7 @@ class VllmEngine:
         try:
             async for delta in self._client.generate(body(call.name, call.request, self.context_max)):
                 if delta.error:
-                    finish, detail = FinishReason.ERROR, delta.error
+                    finish, detail = await self._judge(), delta.error
                     break
                 self._generated += len(delta.ids)
                 self._reused += delta.cached_tokens
@@ -281,6 +281,16 @@ class VllmEngine:
         if call.ending is not None and finish is FinishReason.MIGRATED:
             finish, detail = call.ending, call.detail
         self._finish(call, finish, detail)
+
+    async def _judge(self) -> FinishReason:
+        """Of a call that vLLM says has failed: an error of its own, or of an engine that is gone while its server still answers."""
+        if await self._client.healthy():
+            return FinishReason.ERROR
+        with self._lock:
+            self._is_loaded = False
+        if not self._updating.locked():
+            await self._process.stop()  # `_watch` sees it and starts another
+        return FinishReason.MIGRATED
 
     def _end(self, calls: list[Call], reason: FinishReason, detail: str = "") -> None:
         """Ask vLLM to end them, so that it says which versions sampled what they have; those without a token are cut off at once."""

@@ -87,23 +87,26 @@ class VllmProcess:
 
     async def stop(self) -> None:
         """SIGTERM to the group, SIGKILL after a grace and to whatever is left of it."""
-        if self._process is None:
+        process = self._process
+        if process is None:
             return
-        if self._process.returncode is None:
-            self._signal(signal.SIGTERM)
+        if process.returncode is None:
+            _signal(process, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), GRACE_S)
-        self._signal(signal.SIGKILL)
-        await self._process.wait()
-        self._process = None
+                await asyncio.wait_for(process.wait(), GRACE_S)
+        _signal(process, signal.SIGKILL)
+        await process.wait()
+        if self._process is process:
+            self._process = None
 
     def forget(self) -> None:
         """Remove the socket's folder; the process has ended."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+
+def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
 
 
 def command(

@@ -3,6 +3,8 @@
 import torch
 from torch.nn.functional import linear
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from vllm.platforms import current_platform
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from .digest import digest_of
 
@@ -47,3 +49,22 @@ def _in_use(layer: torch.nn.Module, parameter: torch.Tensor) -> torch.Tensor:
     rows = torch.eye(inputs, dtype=parameter.dtype).split(ROWS)
     read = torch.cat([kernel(part, parameter, None) for part in rows]).T
     return read[: layer.org_vocab_size] if is_head else read
+
+
+def _keep_generators(bookkeeping):
+    """vLLM 0.32 takes back the draw of a request whose prompt is computed in parts by the generator's offset, which generators of a
+    CPU do not have: the worker would die of it. Without that, such a request's seeded draws begin later in the same sequence."""
+
+    def bookkeeping_without_offsets(runner, *arguments, **named):
+        batch = runner.input_batch
+        generators, batch.generators = batch.generators, {}
+        try:
+            return bookkeeping(runner, *arguments, **named)
+        finally:
+            batch.generators = generators
+
+    return bookkeeping_without_offsets
+
+
+if current_platform.is_cpu():
+    GPUModelRunner._bookkeeping_sync = _keep_generators(GPUModelRunner._bookkeeping_sync)

@@ -1,0 +1,175 @@
+"""vLLM as a cell's engine, on a CPU with the repair example's model in float32 (A4, A6)."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+from services.rollout.engine import Engine, FinishReason, WeightsRefused
+from services.rollout.engine.vllm.plugin.gyre_vllm.digest import digest_of
+from tests.vllm.conftest import CONTEXT_MAX, SLOTS
+from tests.vllm.reference import PROMPT, logprobs, start
+
+TOLERANCE = 1e-4
+"""Between the sampler's and the trainer's log-probability of one token, both in float32; about 1e-6 is usual."""
+WAIT_S = 600.0
+
+
+def wait_until(is_so, timeout_s: float = WAIT_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def assert_labels_are_right(call, policies, prompt=PROMPT, before=(), temperature: float = 1.0) -> None:
+    """Each token's log-probability is that of the version it is labelled with, and not another's."""
+    sampled, found = np.array(call.joined("versions")), np.array(call.joined("logprobs"))
+    for version in set(sampled.tolist()):
+        own = logprobs(policies[version], prompt, [*before, *call.ids], temperature)[len(before) :]
+        at = sampled == version
+        assert np.abs(own[at] - found[at]).max() < TOLERANCE
+        for other in set(range(len(policies))) - {version}:
+            theirs = logprobs(policies[other], prompt, [*before, *call.ids], temperature)[len(before) :]
+            assert np.abs(theirs[at] - found[at]).max() > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_sampler_and_trainer_log_probabilities_agree(engine, policies, temperature):
+    """B8: the correction of off-policy gradients divides one by the other."""
+    prompts = [PROMPT[: 4 + i] for i in range(6)]
+    calls = [start(engine, f"{temperature}-{i}", prompt, temperature=temperature) for i, prompt in enumerate(prompts)]
+    for prompt, call in zip(prompts, calls, strict=True):
+        call.wait(WAIT_S)
+        assert call.finish is FinishReason.LENGTH
+        assert len(call.ids) == 100
+        assert_labels_are_right(call, policies, prompt, temperature=temperature)
+
+
+def test_greedy_log_probabilities_are_those_at_temperature_one(engine, policies):
+    """B8: as the embedded engine says them; with temperature 0 nothing is drawn."""
+    call = start(engine, "greedy", tokens=30, temperature=0.0).wait(WAIT_S)
+    assert_labels_are_right(call, policies)
+
+
+def test_a_stop_token_ends_the_call_and_is_its_last_token(engine, policies):
+    """A6: the policy sampled it."""
+    free = start(engine, "free", tokens=30, temperature=0.0).wait(WAIT_S)
+    stop = free.ids[10]
+    call = start(engine, "stopped", tokens=30, temperature=0.0, stop_token_ids=(stop,)).wait(WAIT_S)
+    assert call.finish is FinishReason.STOP
+    assert call.ids == free.ids[: free.ids.index(stop) + 1]
+
+
+def test_the_same_seed_draws_the_same_tokens(engine):
+    """C2: seeds by execution, as far as vLLM has them."""
+    first, second = (start(engine, f"seed-{i}", tokens=30).wait(WAIT_S) for i in range(2))
+    assert first.ids == second.ids
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 1 << 30])
+def test_running_calls_go_on_over_an_update_with_tokens_of_both_versions(engine, models, policies, chunk_tokens):
+    """A4: labelled right, which the trainer's log-probabilities under each version tell."""
+    calls = [start(engine, f"flight-{chunk_tokens}-{i}", tokens=500, chunk_tokens=chunk_tokens) for i in range(4)]
+    from_tokens = engine.stats().generated_tokens
+    wait_until(lambda: engine.stats().generated_tokens > from_tokens + 40)
+    engine.load(models[1], 1)
+    for call in calls:
+        call.wait(WAIT_S)
+        assert call.finish is FinishReason.LENGTH
+        assert_labels_are_right(call, policies)
+    assert {version for call in calls for version in call.joined("versions")} == {0, 1}
+
+
+def test_an_update_by_gloo_loads_the_same_weights(by_gloo, models, policies):
+    """A4: the cell broadcasts the file's bytes to vLLM's worker; the digest is compared all the same."""
+    by_gloo.load(models[1], 1)
+    assert_labels_are_right(start(by_gloo, "gloo", tokens=30).wait(WAIT_S), policies)
+
+
+@pytest.mark.parametrize("kind", ["half", "lossy"])
+def test_a_failed_update_is_repaired_and_the_digest_proves_it(engine, models, policies, fault, kind):
+    """A4: half of the weights were loaded, or all but some with success reported; then version 0 is whole again, in the same process."""
+    pid = engine._process.pid
+    running = start(engine, f"{kind}-running", tokens=300)
+    assert running.first.wait(WAIT_S)
+    fault.write_text(kind)
+    with pytest.raises(WeightsRefused, match="version 0 serves again"):
+        engine.load(models[1], 1)
+    assert not fault.exists()
+    assert engine._process.pid == pid
+    published = engine._shape.publish(models[0], 0, None)
+    assert engine._ask(engine._client.digest()) == published.digest
+    for call in (running, start(engine, f"{kind}-after", tokens=30)):
+        call.wait(WAIT_S)
+        assert set(call.joined("versions")) == {0}
+        assert_labels_are_right(call, policies)
+    engine.load(models[1], 1)
+    assert_labels_are_right(start(engine, f"{kind}-new", tokens=30).wait(WAIT_S), policies)
+
+
+def test_the_digest_is_of_the_published_tensors(engine, models):
+    """A4: computed here from the file alone, without vLLM: what serves is what was published, to the bit."""
+    import safetensors.torch
+
+    weights = safetensors.torch.load_file(models[0] / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    assert engine._ask(engine._client.digest()) == digest_of(weights)
+
+
+def test_calls_move_from_vllm_to_the_embedded_engine_and_back(engine, models, policies):
+    """A6: a cell that leaves for training gives its calls away with the tokens they have; both engines take them."""
+    other = Engine(str(models[0]), SLOTS, CONTEXT_MAX)
+    try:
+        call = start(engine, "leaving", tokens=200)
+        assert call.first.wait(WAIT_S)
+        assert engine.unload() == 1
+        assert call.wait(WAIT_S).finish is FinishReason.MIGRATED
+        assert 0 < len(call.ids) < 200
+        rest = start(other, "arriving", tokens=200, resume=call.ids).wait(WAIT_S)
+        assert len(call.ids) + len(rest.ids) == 200
+        assert_labels_are_right(rest, policies, before=call.ids)
+        engine.load(models[1], 1)
+        back = start(engine, "back", tokens=200, resume=call.ids).wait(WAIT_S)
+        assert len(call.ids) + len(back.ids) == 200
+        assert_labels_are_right(back, policies, before=call.ids)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("which", ["server", "worker"])
+def test_a_killed_vllm_is_replaced_and_its_calls_go_on(engine, policies, which):
+    """A6: `kill -9` in mid-call: the call ends as `migrated` with its tokens, none of the group survives, a new process serves the same weights."""
+    server = psutil.Process(engine._process.pid)
+    group = [server, *server.children(recursive=True)]
+    call = start(engine, f"killed-{which}", tokens=500)
+    assert call.first.wait(WAIT_S)
+    victim = server if which == "server" else _worker(group)
+    os.kill(victim.pid, signal.SIGKILL)
+    assert call.wait(WAIT_S).finish is FinishReason.MIGRATED
+    wait_until(lambda: engine.stats().loaded and engine._process.pid not in (None, server.pid))
+    _, alive = psutil.wait_procs(group, timeout=60)
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+    assert_labels_are_right(call, policies)
+    rest = start(engine, f"resumed-{which}", tokens=500, resume=call.ids).wait(WAIT_S)
+    assert len(call.ids) + len(rest.ids) == 500
+    assert_labels_are_right(rest, policies, before=call.ids)
+
+
+def _worker(group: list[psutil.Process]) -> psutil.Process:
+    return next(process for process in group if "Worker" in " ".join(process.cmdline()))
+
+
+def test_a_vllm_that_hangs_in_an_update_is_replaced(engine, models, policies, fault):
+    """A4: after `update_s` it is killed; a new process serves the good weights, and its digest was compared."""
+    pid = engine._process.pid
+    fault.write_text("hang")
+    with pytest.raises(WeightsRefused, match="no answer in 60 s"):
+        engine.load(models[1], 1)
+    assert engine._process.pid != pid
+    call = start(engine, "after-hang", tokens=30).wait(WAIT_S)
+    assert set(call.joined("versions")) == {0}
+    assert_labels_are_right(call, policies)
