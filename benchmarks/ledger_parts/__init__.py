@@ -1,0 +1,1 @@
+"""Parts of `gyre bench ledger`."""
