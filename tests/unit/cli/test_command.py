@@ -20,7 +20,7 @@ CONFIG = '[model]\npath = "m"\n[tasks]\nsource = "examples.gymnasium_env.environ
 
 def gyre_process(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "gyre.cli.main", *arguments], capture_output=True, text=True, cwd=cwd, timeout=60
+        [sys.executable, "-m", "gyre.cli.main", *arguments], capture_output=True, text=True, cwd=cwd, timeout=240
     )
 
 
@@ -74,7 +74,7 @@ def test_a_model_directory_without_tokenizer_is_named_before_anything_starts(tmp
     (tmp_path / "c.toml").write_text(CONFIG)
     result = subprocess.run(
         [sys.executable, "-m", "gyre.cli.main", "train", "c.toml", "--set", "tasks.source=source:tasks"],
-        capture_output=True, text=True, cwd=_with_source(tmp_path), timeout=60,
+        capture_output=True, text=True, cwd=_with_source(tmp_path), timeout=240,
     )  # fmt: skip
     assert result.returncode == 2 and "has no tokenizer" in result.stderr and "Traceback" not in result.stderr
     with pytest.raises(ConfigError, match="no directory"):

@@ -9,7 +9,7 @@ from services.scheduler.watch import POINTS_MAX, READERS_MAX, Hub
 
 
 async def take(reader, count: int) -> list:
-    return [await asyncio.wait_for(anext(reader), 5) for _ in range(count)]
+    return [await asyncio.wait_for(anext(reader), 60) for _ in range(count)]
 
 
 async def test_a_reader_gets_what_was_first_and_everything_after_it():

@@ -98,7 +98,7 @@ def test_the_command_reads_the_runs_folder(tmp_path):
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     child = subprocess.run(
         [sys.executable, "-m", "services.trajproc", "--run", str(tmp_path), "--print", "tree", f"{A}-e1-a1"],
-        capture_output=True, text=True, env=env, timeout=60,
+        capture_output=True, text=True, env=env, timeout=240,
     )  # fmt: skip
     assert json.loads(child.stdout)["sample_id"] == f"{A}-e1-a1", child.stderr
     result = CliRunner().invoke(command, [f"{A}-e9-a1", "--run", str(tmp_path)])
@@ -109,6 +109,6 @@ def test_what_is_no_question_is_said(tmp_path):
     """E: an error of the user's, exit code 2, and what could be asked."""
     child = subprocess.run(
         [sys.executable, "-m", "services.trajproc", "--run", str(TestRun(tmp_path).folder.root), "--print", "graph", "x"],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert child.returncode == 2 and "ask tree SAMPLE" in child.stderr

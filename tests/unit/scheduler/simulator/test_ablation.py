@@ -126,7 +126,7 @@ def test_the_command_answers_in_json_and_draws(tmp_path):
         "--plot",
         str(picture),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert len(answer["runs"]) == 2 and answer["mean"]["step_h"] > 0
@@ -139,5 +139,5 @@ def test_an_impossible_specification_is_a_user_error(tmp_path):
     spec.write_text("[scheduler]\nextra_depth_steps = -1.0\n")
     for arguments in ([str(spec)], [str(tmp_path / "none.toml")], ["--ablation", "--calibration", "f9"], []):
         command = [sys.executable, "-m", "services.scheduler.simulator", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
         assert done.returncode == 2 and done.stderr and "Traceback" not in done.stderr
