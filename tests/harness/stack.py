@@ -30,10 +30,11 @@ from tests.support import TestRun
 CONTEXT_MAX = 1_000_000
 SETTINGS = {
     "scheduler": {"cells": 2},
-    "rollout": {"context_max": CONTEXT_MAX, "slots": 8, "lease_s": 30.0, "request_bytes_max": 64 * 2**20},
+    "rollout": {"context_max": CONTEXT_MAX, "slots": 8, "lease_s": 10.0, "request_bytes_max": 64 * 2**20},
     "tasks": {"context_tokens_max": CONTEXT_MAX},
 }  # fmt: skip
 KINDS = (AlarmRaised, CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionStarted, RoleChanged)
+ENVIRONMENT = "harness"
 HARNESS_S = 240.0
 """A harness of these tests works for some seconds on two quiet cores."""
 
@@ -42,8 +43,9 @@ class Stack:
     """`async with Stack(folder, model_dir, script, environment) as stack: ended = await stack.run()`"""
 
     def __init__(
-        self, root: Path, model_dir: Path, script: list[dict[str, Any]], environment: type[HarnessEnvironment]
+        self, root: Path, model_dir: Path, script: list[dict[str, Any]], environment: type[HarnessEnvironment] | None
     ) -> None:
+        """Without an `environment` the test attaches a process of its own."""
         self.test = TestRun(root, SETTINGS | {"model": {"path": str(model_dir)}})
         (root / "script.json").write_text(json.dumps(script))
         self._notes = root / "notes.jsonl"
@@ -53,36 +55,49 @@ class Stack:
         """Those that were made, the newest last."""
         self._changes = {"cell-0": 0, "cell-1": 0}
         self._executions = itertools.count()
+        self._serving: list[asyncio.Task] = []
 
     async def __aenter__(self) -> "Stack":
-        test = await self.test.__aenter__()
+        await self.test.__aenter__()
+        try:
+            await self._begin()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _begin(self) -> None:
+        test = self.test
         self._scheduler, self._trainer = await test.bus("scheduler"), await test.bus("trainer")
         test.listen(KINDS)
         cells = test.start("tests.harness.cells", endpoint="cell-1")
-        gateway = test.start("services.rollout", endpoint="rollout")
-        self.gateway, _ = await asyncio.gather(gateway, cells)
+        self.gateway, _ = await asyncio.gather(test.start("services.rollout", endpoint="rollout"), cells)
         for cell, change in self._changes.items():
             await self._to_rollout(cell, change)
-        address = test.folder.endpoint("rollout")
-        self._serving = asyncio.create_task(serve_async(self._made, "harness", 2, address, test.environment_key))
-        return self
+        if self._environment is not None:
+            address = test.folder.endpoint("rollout")
+            serving = serve_async(self._made, ENVIRONMENT, 2, address, test.environment_key)
+            self._serving = [asyncio.create_task(serving)]
 
     async def __aexit__(self, *_: object) -> None:
-        self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
         await self.test.__aexit__()
 
     def _made(self, task: Task) -> HarnessEnvironment:
         self.worlds.append(self._environment(task))
         return self.worlds[-1]
 
-    async def dispatch(self, context_tokens_max: int = CONTEXT_MAX, turns_max: int = 60) -> str:
+    async def dispatch(
+        self, context_tokens_max: int = CONTEXT_MAX, turns_max: int = 60, environment: str = ENVIRONMENT
+    ) -> str:
         """The execution's id."""
         name = f"g{next(self._executions):06d}-e0"
         limits = Limits(
             wall_s=HARNESS_S, turns_max=turns_max, context_tokens_max=context_tokens_max, output_tokens_max=4000
         )
-        task = TaskSpec(task_id=name, task_type="harness", environment="harness", seed=1, limits=limits)
+        task = TaskSpec(task_id=name, task_type="harness", environment=environment, seed=1, limits=limits)
         dispatched = TaskDispatched(
             execution_id=name, group_id=name.partition("-")[0], member=0, task=task, tier="all", policy_version=0, seed=7,
             dispatched_at_s=time.time(),
