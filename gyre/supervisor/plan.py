@@ -26,6 +26,7 @@ class Process:
 def endpoint_names(config: Config) -> list[str]:
     """Everything that listens, in the order of consecutive ports; with what it is for (gyre.run_folder)."""
     names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger"]
+    names += [f"{kind}-{i}" for i in range(1, config.rollout.gateways) for kind in ("rollout", "gateway")]
     names += [f"cell-{i}" for i in cells.serving(config.scheduler)]
     names += [f"trainer-{i}" for i in cells.training(config.scheduler)]
     return names + (["explorer"] if config.ledger.explorer else [])
@@ -44,7 +45,10 @@ def stages(config: Config, run: str, python: str, rollout_address: str, environm
     return [
         [service("ledger", "ledger")],
         [service("scheduler", "scheduler"), service("trajproc", "trajproc")],
-        [service("rollout", "rollout")],
+        [
+            service("rollout", "rollout"),
+            *(service(f"rollout-{i}", "rollout", 1, "--gateway", str(i)) for i in range(1, config.rollout.gateways)),
+        ],
         [
             *(service(f"cell-{i}", "rollout.cell", config.rollout.threads, "--cell", str(i)) for i in serving),
             *(service(f"trainer-{i}", "trainer", config.trainer.threads, "--cell", str(i)) for i in training),

@@ -1,7 +1,7 @@
-"""`python -m services.rollout --run DIR`: the gateway. Cells are `python -m services.rollout.cell`."""
+"""`python -m services.rollout --run DIR [--gateway N]`: a gateway. Cells are `python -m services.rollout.cell`."""
 
 from gyre.service import main
-from services.rollout.gateway.app import run
+from services.rollout.gateway.app import options, run
 
 if __name__ == "__main__":
-    main("rollout", run)
+    main("rollout", run, options=options)

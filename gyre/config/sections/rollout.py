@@ -87,6 +87,9 @@ def _check_word(word: str, field: str, known: tuple[str, ...]) -> None:
 class RolloutConfig(Section):
     """Gateway, leases, engines."""
 
+    gateways: Positive = 1
+    """Gateway processes side by side; each is an address that any call may go to, and any environment. More than one is for a load beyond one
+    processor, or to outlive the loss of a machine."""
     lease_s: Seconds = 10.0
     """An execution whose holder is silent for this long is given out again as the next attempt."""
     attempts_max: Positive = 5

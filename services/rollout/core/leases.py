@@ -162,8 +162,14 @@ class LeaseBook:
             for execution in attempts.unfinished()
             if attempts.is_current(execution, attempts.newest(execution))
         }
-        """Leased under an earlier gateway process."""
+        """Leased under an earlier gateway process, or another that is gone."""
         self._orphans_until_s = now_s + lease_s
+
+    def orphaned(self, execution_id: str, now_s: float) -> None:
+        """Its gateway is gone: for lease_s its environment may come here and go on with it."""
+        if self.attempts.is_current(execution_id, newest := self.attempts.newest(execution_id)):
+            self._orphans[execution_id] = newest
+            self._orphans_until_s = max(self._orphans_until_s, now_s + self._lease_s)
 
     def attach(self, hello: Attachment, now_s: float) -> list[tuple[str, int]]:
         """A process (again) says what it runs; answers which of that is no longer wanted. Raises InvalidInput."""

@@ -8,7 +8,7 @@ Reasoning is carried along all the same: a template may want to see it in turns 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,9 +43,9 @@ def assistant(content: str, calls: tuple[Call, ...], reasoning: str = "") -> Mes
     return Message("assistant", content.strip(), calls, reasoning=reasoning.strip())
 
 
-def merged(messages: Sequence[Message]) -> list[Message]:
-    """Consecutive assistant messages are one turn."""
-    result: list[Message] = []
+def merged(messages: Iterable[Message], before: list[Message] | None = None) -> list[Message]:
+    """Consecutive assistant messages are one turn. `before`: what earlier messages gave; it is added to and returned."""
+    result: list[Message] = [] if before is None else before
     for message in messages:
         if message.role == "assistant":
             if result and result[-1].role == "assistant":
@@ -82,12 +82,27 @@ def next_digest(before: bytes, message: Message) -> bytes:
     return _digest(before, canonical_json([message.role, message.content, calls]))
 
 
-def prefix_digests(tools: Sequence[dict[str, Any]] | None, messages: Sequence[Message]) -> list[bytes]:
-    """Digests of all prefixes: entry i is that of the first i messages."""
+Chain = tuple[Sequence[Message], list[bytes]]
+"""Messages of a conversation and the digests of its prefixes, entry i that of the first i messages."""
+
+
+def prefix_digests(
+    tools: Sequence[dict[str, Any]] | None, messages: Sequence[Message], known: Sequence[Chain] = ()
+) -> list[bytes]:
+    """Digests of all prefixes: entry i is that of the first i messages; as far as a `known` one goes the same way, its own."""
     digests = [root_digest(tools)]
-    for message in messages:
+    for earlier, said in known:
+        if said[0] == digests[0] and (same := _same(earlier, messages)) >= len(digests):
+            digests = said[: same + 1]
+    for message in messages[len(digests) - 1 :]:
         digests.append(next_digest(digests[-1], message))
     return digests
+
+
+def _same(one: Sequence[Message], other: Sequence[Message]) -> int:
+    """How many messages two conversations have in common from the start; most are the same objects."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a is not b and a != b), min(len(one), len(other)))
 
 
 def _plain_number(text: str) -> int | float:

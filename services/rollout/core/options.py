@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from gyre.errors import InvalidInput
+from services.rollout.core.memory import Memory
 from services.rollout.core.normal import Message, canonical_json
 
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
@@ -152,8 +153,10 @@ def clean(text: str) -> str:
         return text.encode("utf-8", "replace").decode()
 
 
-def json_object(body: bytes) -> dict[str, Any]:
-    """Raises BadRequest."""
+def json_object(body: bytes, memory: Memory | None = None, items: str = "") -> dict[str, Any]:
+    """Its list under `items` may be KnownItems, where the session remembers some of it. Raises BadRequest."""
+    if memory is not None and (known := memory.read(body, items)) is not None:
+        return known
     try:
         data = json.loads(body)
     except (ValueError, RecursionError) as error:

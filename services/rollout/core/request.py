@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.rollout.core.memory import KnownItems, Memory
 from services.rollout.core.normal import Call, Message, canonical_json, merged
 from services.rollout.core.options import (
     BadRequest,
@@ -72,14 +73,14 @@ class ChatRequest:
         return f"{self.max_tokens}/{self.temperature}/{self.top_p}/{self.stop}/{self.force}/{self.is_one_call}"
 
 
-def parse_request(body: bytes) -> ChatRequest:
+def parse_request(body: bytes, memory: Memory | None = None) -> ChatRequest:
     """Raises BadRequest."""
-    data = json_object(body)
+    data = json_object(body, memory, "messages")
     _refuse_unsupported(data)
     tools = tools_of(data.get("tools"))
     tools, force = _choice(data.get("tool_choice"), tools)
     options = object_or_none(data, "stream_options") or {}
-    messages = merged(conversation(data.get("messages"), "messages", _item))
+    messages = conversation(data.get("messages"), "messages", _item)
     checked_calls(messages)
     return ChatRequest(
         messages=with_instruction(messages, json_instruction(data.get("response_format"), "response_format")),
@@ -90,12 +91,14 @@ def parse_request(body: bytes) -> ChatRequest:
 
 
 def conversation(items: Any, where: str, convert: Callable[[Any, str], Iterable[Message]]) -> list[Message]:
-    """The messages of a request's list, each item by itself."""
+    """The messages of a request's list in normal form. Each item is converted by itself, what the session remembers is not."""
     if not isinstance(items, list) or not items:
         raise BadRequest(f"{where} must be a list of at least one item", where)
     if len(items) > MESSAGES_MAX:
         raise BadRequest(f"{where}: {len(items)} items, at most {MESSAGES_MAX} are taken", where)
-    return [message for index, item in enumerate(items) for message in convert(item, f"{where}[{index}]")]
+    if isinstance(items, KnownItems):
+        return items.messages(where, convert)
+    return merged(message for index, item in enumerate(items) for message in convert(item, f"{where}[{index}]"))
 
 
 def alias(data: dict[str, Any]) -> str:

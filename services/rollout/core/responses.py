@@ -19,7 +19,8 @@
 
 from typing import Any
 
-from services.rollout.core.normal import Call, Message, canonical_json, merged
+from services.rollout.core.memory import Memory
+from services.rollout.core.normal import Call, Message, canonical_json
 from services.rollout.core.options import (
     BadRequest,
     Tools,
@@ -39,13 +40,13 @@ from services.rollout.core.request import ROLES, ChatRequest, ToolName, alias, c
 _FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
-def parse_responses_request(body: bytes) -> ChatRequest:
+def parse_responses_request(body: bytes, memory: Memory | None = None) -> ChatRequest:
     """Raises BadRequest."""
-    data = json_object(body)
+    data = json_object(body, memory, "input")
     _refuse_unsupported(data)
     names: dict[str, ToolName] = {}
     tools, force = _choice(data.get("tool_choice"), tools_of(_tools(data.get("tools"), "tools", names)))
-    messages = merged(_instructions(data.get("instructions")) + _input(data.get("input")))
+    messages = _instructions(data.get("instructions")) + _input(data.get("input"))
     if not messages:
         raise BadRequest("input must hold at least one message", "input")
     checked_calls(messages)

@@ -1,14 +1,17 @@
 """One attempt's model calls: its tokens, its books of turns, and the replies a retry is answered from."""
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from gyre.records import CallRecorded, Sampling, array
-from services.rollout.core.normal import next_digest, prefix_digests
+from services.rollout.core.memory import BODIES_MAX, Memory
+from services.rollout.core.normal import Chain, next_digest, prefix_digests
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
@@ -83,12 +86,18 @@ class Session:
         """Calls that were answered: abandoned ones are on record and are no turn."""
         self.tokens_sampled = 0
         self.model_wait_s = 0.0
+        self.last_at_s = 0.0
+        """When its newest call ended."""
         self.next_index = 0
+        self.memory = Memory()
+        self._chains: deque[Chain] = deque(maxlen=BODIES_MAX)
+        """Of the latest requests."""
         self._by_conversation: dict[str, list[CallRecorded]] = {}
 
     def prompt(self, request: ChatRequest, model: Model) -> Prompt:
         """Recorded tokens as far as they reach, rendering of the rest. Raises InvalidInput when the template refuses."""
-        digests = prefix_digests(request.tools, request.messages)
+        digests = prefix_digests(request.tools, request.messages, self._chains)
+        self._chains.append((request.messages, digests))
         count, known = self.trie.deepest(digests)
         if known is None:
             ids = np.array(model.renderer.whole(request.messages, request.tools, self.payloads), np.int32)
@@ -119,6 +128,7 @@ class Session:
         self.calls += 1
         self.tokens_sampled += len(output)
         self.model_wait_s += record.wait_s
+        self.last_at_s = max(self.last_at_s, record.at_s)
         answered = record.finish_reason != "cancelled"
         parent = self.trie.context(record.parent) or self.trie.context("")
         digest = bytes.fromhex(record.message_digest)
@@ -127,5 +137,6 @@ class Session:
         if answered:
             self.turns += 1
             self.payloads.update(record.tool_payloads)
-            self._by_conversation.setdefault(record.message_digest, []).append(record)
+            kept = structs.replace(record, prompt_delta=b"", logprobs=b"", versions=b"")  # a reply needs none of them
+            self._by_conversation.setdefault(record.message_digest, []).append(kept)
         return parsed

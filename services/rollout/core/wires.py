@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.rollout.core.anthropic import parse_messages_request
+from services.rollout.core.memory import Memory
 from services.rollout.core.messages_reply import PING, MessageStream, message_body, message_error
 from services.rollout.core.reply import KEEP_ALIVE, ChatStream, Head, Reply, ReplyStream
 from services.rollout.core.request import ChatRequest, parse_request
@@ -23,7 +24,7 @@ class Wire:
 
     endpoint: str
     """As rules for roles name it (classify.py)."""
-    parse: Callable[[bytes], ChatRequest]
+    parse: Callable[[bytes, Memory | None], ChatRequest]
     """Raises BadRequest."""
     body: Callable[[Reply, ChatRequest], dict[str, Any]]
     """The plain reply."""

@@ -1,5 +1,7 @@
 """The gateway process: restore, listen, follow."""
 
+import argparse
+import asyncio
 import os
 import secrets
 from pathlib import Path
@@ -7,16 +9,19 @@ from pathlib import Path
 from gyre.api.rollout.v1 import environments_pb2_grpc, rollout_pb2, rollout_pb2_grpc
 from gyre.config.cells import serving
 from gyre.ids import cell_id
+from gyre.rpc import RpcServer
 from gyre.service import Context, until_stopped
 from services.rollout.core.routing import Routing
 from services.rollout.core.session import Model
 from services.rollout.core.template import ChatTemplate
+from services.rollout.gateway.budgets import Budgets
 from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.commands import Commands
 from services.rollout.gateway.environments import Environments
 from services.rollout.gateway.http import HttpGateway
 from services.rollout.gateway.leasing import Leasing
+from services.rollout.gateway.peers import Peers
 from services.rollout.gateway.pool import CellPool
 from services.rollout.gateway.reports import CellReports
 from services.rollout.gateway.restore import restore
@@ -52,21 +57,27 @@ async def run(context: Context) -> None:
     restored = await restore(bus)
     cells = [cell_id(index) for index in serving(config.scheduler)]
     addresses = {cell: folder.endpoint(cell) for cell in cells}
+    index = context.arguments.gateway
+    suffix = f"-{index}" if index else ""
+    address, name = folder.endpoint(f"gateway{suffix}"), f"{context.name}{suffix}"
+    settings = config.rollout
+    peers = Peers(bus, clock, name, address, settings.lease_s, restored.holders) if settings.gateways > 1 else None
     pool = CellPool(Routing(cells, config.scheduler.cell_capacity), addresses, context.service_key, clock)
-    calls = ModelCalls(config, model, pool, bus, clock, restored.attempts)
-    for session in restored.sessions(model):
-        calls.restore(session)
+    calls = ModelCalls(config, model, pool, bus, clock, restored.attempts, peers)
+    call_roles = CallRoles(config, bus, clock)
+    calls.on_restored = call_roles.restore
+    if peers is None:  # else each is restored where it is asked for
+        for sample, records in restored.sessions():
+            calls.restore(sample, records)
     secret = read_secret(folder.keys / SECRET_NAME)
     environments = Environments()
-    address = folder.endpoint("gateway")
-    leasing = Leasing(config, bus, clock, secret, f"http://{address}/v1", restored, calls, environments, context.name)
+    leasing = Leasing(config, bus, clock, secret, f"http://{address}/v1", restored, calls, environments, name, peers)
     environments.listener = leasing
+    calls.on_budget = Budgets(leasing, environments).over
     commands = Commands(restored.orders, leasing, calls, bus, clock, restored.sequence)
     roles = Roles(pool, bus, clock)
-    call_roles = CallRoles(config, bus, clock)
-    settings = config.rollout
     http = HttpGateway(calls, call_roles, secret, settings.request_bytes_max, settings.context_max, settings.streams)
-    rpc = context.rpc_server("rollout")
+    rpc = context.rpc_server(f"rollout{suffix}")
     rpc.add(
         environments_pb2_grpc.add_EnvironmentServiceServicer_to_server,
         environments,
@@ -77,18 +88,32 @@ async def run(context: Context) -> None:
         _State(calls, pool, leasing),
         "gyre.api.rollout.v1.RolloutService",
     )
+    working = [roles.follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry()]
+    working.append(CellReports(pool, bus, clock, config.scheduler.cell_capacity, roles.returning).run())
+    if peers is not None:
+        working = [peers.run(), peers.follow(leasing.book, restored, calls.over, restored.sequence), *working]
     try:
-        await http.start(address)
-        await rpc.start()
-        await until_stopped(
-            context, roles.follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry(),
-            CellReports(pool, bus, clock, config.scheduler.cell_capacity, roles.returning).run(),
-        )  # fmt: skip
+        await until_stopped(context, _serve(http, address, rpc, peers), *working)
     finally:
+        if peers is not None:
+            await peers.leave()
         await http.stop()
         await rpc.stop()
         await pool.close()
         await bus.close()
+
+
+async def _serve(http: HttpGateway, address: str, rpc: RpcServer, peers: Peers | None) -> None:
+    """Answers once the other gateways are known; for ever."""
+    if peers is not None:
+        await peers.ready()
+    await http.start(address)
+    await rpc.start()
+    await asyncio.Event().wait()
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gateway", type=int, default=0, help="which of the run's rollout.gateways it is, from 0")
 
 
 def read_secret(path: Path) -> bytes:

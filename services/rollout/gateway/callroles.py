@@ -10,7 +10,7 @@ from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import GyreError
 from gyre.ids import sample_id
-from gyre.records import AlarmRaised
+from gyre.records import AlarmRaised, CallRecorded
 from services.rollout.core.classify import Classifier, Features, Verdict, features
 from services.rollout.core.keys import Claims
 from services.rollout.core.request import ChatRequest
@@ -37,9 +37,10 @@ class CallRoles:
         self._warned: set[tuple[str, ...]] = set()
         self._saying: set[asyncio.Task] = set()
 
-    def restore(self, sample: str, thread: str) -> None:
+    def restore(self, sample: str, record: CallRecorded) -> None:
         """A sub-agent's conversation that is on record."""
-        self._threads.know(sample, thread)
+        if record.thread:
+            self._threads.know(sample, record.thread)
 
     def of(self, claims: Claims, request: ChatRequest, endpoint: str, headers: Mapping[str, str]) -> Verdict:
         call = features(request, endpoint, headers)

@@ -70,14 +70,14 @@ class Commands:
                 log.info("%s: %s, by %s: %s", fact.execution_id, fact.command, fact.by, fact.reason)
                 if fact.command == "release":
                     attempts.fence(fact.execution_id)
-                self._leasing.spawn(self.carry_out(fact.execution_id))
+                self._leasing.endings.spawn(self.carry_out(fact.execution_id))
 
     async def retry(self) -> None:
         """For ever: what could not be carried out yet."""
         while True:
             await asyncio.sleep(RETRY_S)
             for execution in self._orders.outstanding():
-                self._leasing.spawn(self.carry_out(execution))
+                self._leasing.endings.spawn(self.carry_out(execution))
 
     async def carry_out(self, execution_id: str) -> None:
         """Bring the standing command's effect on record, as far as that is possible now."""
@@ -142,9 +142,9 @@ class Commands:
             await leasing.end(lease, said)
             return False
         if (delivery := leasing.parked.get(execution)) is not None:
-            await leasing.end_unleased(delivery.record, said, delivery)
+            await leasing.endings.end_unleased(delivery.record, said, delivery)
             return False
-        if leasing.book.may_still_run(execution, self._clock.monotonic_s()):
+        if leasing.book.may_still_run(execution, self._clock.monotonic_s()) or self._is_elsewhere(execution):
             return False
         task = await self._task(order)
         if task is None:
@@ -152,8 +152,12 @@ class Commands:
             order.done = order.ordinal
             return True
         if leasing.lease(execution) is None and execution not in leasing.parked:  # nor has it come meanwhile
-            await leasing.end_unleased(task, said, None)
+            await leasing.endings.end_unleased(task, said, None)
         return False
+
+    def _is_elsewhere(self, execution: str) -> bool:
+        """In the hands of another gateway that lives."""
+        return self._leasing.peers is not None and self._leasing.peers.is_elsewhere(execution)
 
     async def _release(self, order: Order) -> bool:
         """The next lease completes it."""

@@ -20,13 +20,16 @@ from aiohttp import web
 
 from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
 from services.rollout.core.anthropic import parse_messages_request
+from services.rollout.core.budget import BudgetOver
 from services.rollout.core.keys import Claims, verify
 from services.rollout.core.options import BadRequest, clean
 from services.rollout.core.reply import Head, Reply, ReplyStream, error_body, model_body, models_body
 from services.rollout.core.request import MODEL_CHARS_MAX, ChatRequest
 from services.rollout.core.wires import Pace, Wire, pace_of, wire_of
 from services.rollout.gateway.callroles import CallRoles
-from services.rollout.gateway.calls import ExecutionOver, ModelCalls, Running, TurnsOver
+from services.rollout.gateway.calls import ModelCalls
+from services.rollout.gateway.forward import Forward
+from services.rollout.gateway.running import ExecutionOver, Running
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class HttpGateway:
         self._secret = secret
         self._context_max = context_max
         self._streams = streams
+        self._forward = Forward()
         app = web.Application(client_max_size=request_bytes_max, middlewares=[_errors])
         app.router.add_post("/v1/chat/completions", self._call)
         app.router.add_post("/v1/messages", self._call)
@@ -74,6 +78,7 @@ class HttpGateway:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
+        await self._forward.close()
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "sessions": self._calls.sessions})
@@ -99,7 +104,9 @@ class HttpGateway:
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
-        asked = wire.parse(await _body(request))
+        if address := await self._calls.server(claims):
+            return await self._forward(request, address)
+        asked = wire.parse(await _body(request), self._calls.memory(claims))
         verdict = self._roles.of(claims, asked, wire.endpoint, request.headers)
         running = self._calls.begin(claims, asked, verdict)
         running.watchers += 1
@@ -223,7 +230,7 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
     match error:
         case BadRequest():
             return 400, error_body(text, "invalid_request_error", error.error_code, error.param), {}
-        case TurnsOver():
+        case BudgetOver():
             return 400, error_body(text, "invalid_request_error", error.code), {}
         case InvalidInput():
             return 400, error_body(text, "invalid_request_error", error.code), {}

@@ -22,7 +22,7 @@ from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import InvalidInput
 from gyre.ids import sample_id
-from gyre.records import ExecutionLeased, TaskDispatched
+from gyre.records import ExecutionLeased
 from gyre.telemetry import emit_span
 from services.rollout.core.commands import Order
 from services.rollout.core.ending import Said, check_evidence
@@ -33,6 +33,7 @@ from services.rollout.gateway.environments import Environments
 from services.rollout.gateway.held import Hands, Held
 from services.rollout.gateway.http import MODEL_NAME
 from services.rollout.gateway.messages import assignment, cancel, checked_ending, sample_of, standing, started_fact
+from services.rollout.gateway.peers import Peers
 from services.rollout.gateway.restore import Restored
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Leasing:
 
     def __init__(
         self, config: Config, bus: Bus, clock: Clock, secret: bytes, api_base: str, restored: Restored, calls: ModelCalls,
-        environments: Environments, holder: str,
+        environments: Environments, holder: str, peers: Peers | None = None,
     ) -> None:  # fmt: skip
         self._config = config
         self._bus = bus
@@ -63,6 +64,7 @@ class Leasing:
         self._secret = secret
         self._api_base = api_base
         self._holder = holder
+        self.peers = peers
         self._restored = restored
         self._orders = restored.orders
         self._calls = calls
@@ -70,7 +72,7 @@ class Leasing:
         self._lease_s = config.rollout.lease_s
         self.book = LeaseBook(restored.attempts, self._lease_s, config.rollout.attempts_max, clock.monotonic_s())
         self._hands = Hands(self.book, restored)
-        self._endings = Endings(self._hands, calls, bus, clock)
+        self.endings = Endings(self._hands, calls, bus, clock)
         self._beginning: dict[str, asyncio.Task] = {}
         """By execution: leases on their way to the record and to the environment."""
         self._places = asyncio.Semaphore(LEASES_AT_ONCE)
@@ -186,6 +188,8 @@ class Leasing:
         if is_stopped and not self.book.may_still_run(execution, now_s):
             self._hands.parked[execution] = delivery
             return
+        if self.peers is not None and delivery.deliveries > 1 and self.peers.was_elsewhere(execution):
+            self.book.orphaned(execution, now_s)
         offer, lease = self.book.offer(task, delivery.deliveries - self._orders.releases(execution), now_s)
         self._hands.parked.pop(execution, None)
         match offer:
@@ -195,7 +199,7 @@ class Leasing:
                 self._hands.parked[execution] = delivery
             case Offer.EXHAUSTED:
                 await self._close_attempt(sample_id(execution, before))
-                await self._endings.exhaust(delivery)
+                await self.endings.exhaust(delivery)
             case Offer.CONTINUE:
                 assert lease is not None
                 await self._continue(lease, delivery)
@@ -232,6 +236,7 @@ class Leasing:
         )  # fmt: skip
         held = self._hands.held[lease.execution_id] = Held.of(lease, delivery)
         self._restored.leased_at_s[sample_of(lease)] = now_s
+        self._calls.idle.begins(sample_of(lease), now_s, held.traceparent, lease.execution_id, lease.attempt)
         leased = ExecutionLeased(
             execution_id=lease.execution_id, group_id=task.group_id, attempt=lease.attempt, holder=self._holder, at_s=now_s
         )  # fmt: skip
@@ -252,6 +257,8 @@ class Leasing:
             lease.paused_s = self._orders.paused_s(execution, lease.attempt, self._clock.now_s())
             if self._orders.is_held(execution):
                 lease.suspend(self._clock.monotonic_s())
+            since_s = self._calls.last_at_s(sample_of(lease)) or self._clock.now_s()
+            self._calls.idle.begins(sample_of(lease), since_s, held[execution].traceparent, execution, lease.attempt)
             log.info("%s attempt %d goes on", execution, lease.attempt)
         for instance_id, message in self._hands.early.pop(execution, ()):
             await self._environments.answer(message, instance_id)
@@ -263,15 +270,7 @@ class Leasing:
 
     async def end(self, lease: Lease, said: Said) -> None:
         """Returns when the ending is on record. Whoever says it first decides; the others wait for the same record."""
-        await asyncio.shield(self._endings.start(lease, said))
-
-    async def end_unleased(self, task: TaskDispatched, said: Said, delivery: Delivery | None) -> None:
-        """The ending of what no environment runs."""
-        await self._endings.end_unleased(task, said, delivery)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task:
-        """Work that nobody waits for; its errors are logged."""
-        return self._endings.spawn(work)
+        await asyncio.shield(self.endings.start(lease, said))
 
     # -- commands
 
@@ -297,7 +296,7 @@ class Leasing:
         for attachment in self.book.attachments.values():
             if attachment.executions.pop(execution_id, 0):
                 self._environments.send(attachment.instance_id, cancel(execution_id, newest, reason))
-        if (lease := self.lease(execution_id)) is not None and not self._endings.is_ending(lease):
+        if (lease := self.lease(execution_id)) is not None and not self.endings.is_ending(lease):
             await self._calls.close(sample_of(lease))
             await self._give_back(lease, reason)
 
@@ -322,13 +321,13 @@ class Leasing:
             await asyncio.sleep(TICK_S)
             now_s = self._clock.monotonic_s()
             for lease in self.book.overdue(now_s):
-                if not self._endings.is_ending(lease):
+                if not self.endings.is_ending(lease):
                     phase = "start" if lease.started_s is None else "end"
                     self.cancel(lease, f"the environment did not {phase} in time")
                     detail = f"no word of its {phase} within {lease.deadline_s() - lease.leased_s:.0f} s of its lease"
-                    self._endings.start(lease, Said("failed", "environment_hung", detail, None))
+                    self.endings.start(lease, Said("failed", "environment_hung", detail, None))
             for lease in self.book.lost(now_s):
-                self.spawn(self._give_back(lease, "its environment is gone"))
+                self.endings.spawn(self._give_back(lease, "its environment is gone"))
             for delivery in list(hands.parked.values()):
                 await self._consider(delivery)
             if now_s - signed_s >= self._lease_s / 3:

@@ -10,7 +10,7 @@ from services.rollout.core.commands import Order
 from services.rollout.core.ending import Said, check_ending, check_evaluation
 from services.rollout.core.keys import Claims, sign
 from services.rollout.core.leases import Lease
-from services.rollout.gateway.calls import Totals
+from services.rollout.gateway.running import Totals
 
 
 def sample_of(lease: Lease) -> str:

@@ -18,6 +18,7 @@ from gyre.errors import InvalidInput, Unavailable
 from gyre.records import Sampling
 from gyre.rpc import open_channel
 from services.rollout.core.routing import Routing
+from services.rollout.core.trie import Ids
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Work:
 
     call_id: str
     session: str
-    prompt_ids: list[int]
+    prompt_ids: Ids
     sampling: Sampling
     stop_ids: Sequence[int]
     chunk_tokens: int
@@ -189,7 +190,7 @@ class CellPool:
     async def _at(self, cell: str, work: Work) -> str:
         """Run at one cell; the reason its stream ended with. Raises AioRpcError."""
         request = pb.GenerateRequest(
-            call_id=work.call_id, session=work.session, prompt_ids=work.prompt_ids, resume_ids=work.ids,
+            call_id=work.call_id, session=work.session, prompt=work.prompt_ids.astype("<i4", copy=False).tobytes(), resume_ids=work.ids,
             max_tokens=work.sampling.max_tokens, temperature=work.sampling.temperature, top_p=work.sampling.top_p,
             seed=work.sampling.seed, stop_ids=work.stop_ids, chunk_tokens=work.chunk_tokens,
         )  # fmt: skip

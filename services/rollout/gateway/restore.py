@@ -1,5 +1,6 @@
 """What a gateway knows when it starts: everything an earlier one had put on record (the harness's next retry finds the same tokens)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gyre.bus import Bus
@@ -15,7 +16,6 @@ from gyre.records import (
 )
 from services.rollout.core.commands import Orders
 from services.rollout.core.leases import Attempts
-from services.rollout.core.session import Model, Session
 
 _TYPES = (
     ExecutionLeased, ExecutionStarted, ExecutionEnded, CallRecorded, ExecutionCommanded, ExecutionSuspended, ExecutionResumed,
@@ -32,6 +32,8 @@ class Restored:
     started_at_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, list[CallRecorded]] = field(default_factory=dict)
     orders: Orders = field(default_factory=Orders)
+    holders: dict[str, str] = field(default_factory=dict)
+    """Execution under way → gateway that leased it."""
     sequence: int = 0
     """Newest fact folded."""
 
@@ -44,12 +46,14 @@ class Restored:
             case ExecutionLeased():
                 self.attempts.leased(fact.execution_id, fact.attempt)
                 self.leased_at_s[sample_id(fact.execution_id, fact.attempt)] = fact.at_s
+                self.holders[fact.execution_id] = fact.holder
             case ExecutionStarted():
                 self.started_at_s[sample_id(fact.execution_id, fact.attempt)] = fact.at_s
             case CallRecorded():
                 self.calls.setdefault(sample_id(fact.execution_id, fact.attempt), []).append(fact)
             case ExecutionEnded():
                 self.attempts.ended(fact.execution_id, fact.attempt)
+                self.holders.pop(fact.execution_id, None)
                 for attempt in range(1, fact.attempt + 1):
                     self._forget(sample_id(fact.execution_id, attempt))
 
@@ -60,17 +64,13 @@ class Restored:
         for memory in (self.leased_at_s, self.started_at_s, self.calls):
             memory.pop(sample, None)
 
-    def sessions(self, model: Model) -> list[Session]:
-        """Sessions of the newest attempts, their tries filled from the records in stream order."""
-        sessions = []
+    def sessions(self) -> Iterator[tuple[str, list[CallRecorded]]]:
+        """Samples of the newest attempts with their records in stream order; they are handed out once."""
+        calls, self.calls = self.calls, {}
         for execution in self.attempts.unfinished():
-            session = Session(sample_id(execution, self.attempts.newest(execution)))
-            for record in self.calls.pop(session.sample_id, ()):
-                session.take(record, model)
-            if session.calls:
-                sessions.append(session)
-        self.calls.clear()
-        return sessions
+            sample = sample_id(execution, self.attempts.newest(execution))
+            if sample in calls:
+                yield sample, calls.pop(sample)
 
 
 async def restore(bus: Bus) -> Restored:

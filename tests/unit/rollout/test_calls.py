@@ -10,14 +10,16 @@ import pytest
 from gyre.clock import ManualClock
 from gyre.config import Config
 from gyre.records import CallRecorded, array
+from services.rollout.core.budget import TurnsOver
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
 from services.rollout.core.options import BadRequest
 from services.rollout.core.reply import ChatStream, Head
 from services.rollout.core.routing import Routing
-from services.rollout.gateway import calls as module
-from services.rollout.gateway.calls import ExecutionOver, ModelCalls, TurnsOver
+from services.rollout.gateway import telling
+from services.rollout.gateway.calls import ModelCalls
+from services.rollout.gateway.running import ExecutionOver
 
 from .builders import request, tool_text
 
@@ -154,7 +156,7 @@ async def test_spans_carry_the_words_of_the_genai_conventions(made, monkeypatch)
     """E: each call is a span of its execution's trace."""
     calls, _, _, _ = made
     spans = []
-    monkeypatch.setattr(module, "emit_span", lambda *args, **attributes: spans.append((args, attributes)))
+    monkeypatch.setattr(telling, "emit_span", lambda *args, **attributes: spans.append((args, attributes)))
     await calls.begin(claims(traceparent="tp"), request(START), MAIN).done
     (args, attributes) = spans[0]
     assert args[3] == "tp" and attributes["gen_ai.operation.name"] == "chat"

@@ -8,9 +8,10 @@ from gyre.clock import ManualClock
 from gyre.config import Config
 from gyre.records import ExecutionLeased, TaskDispatched
 from services.rollout.gateway import leasing as leasing_
-from services.rollout.gateway.calls import Totals
 from services.rollout.gateway.leasing import Leasing
 from services.rollout.gateway.restore import Restored
+from services.rollout.gateway.running import Totals
+from services.rollout.gateway.telling import Idle
 
 from .test_leases import process, task
 
@@ -61,6 +62,9 @@ class QueueDouble:
 
 
 class CallsDouble:
+    def __init__(self) -> None:
+        self.idle = Idle()
+
     async def close(self, sample: str) -> Totals:
         return Totals()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from gyre.api.rollout.v1 import cells_pb2 as pb
@@ -64,7 +65,7 @@ async def cells():
 
 def work(name: str, arrived_s: float = 0.0, tokens: int = 6) -> Work:
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=tokens, seed=1)
-    return Work(name, name, [1, 2], sampling, (0,), 1, arrived_s)
+    return Work(name, name, np.array([1, 2], np.int32), sampling, (0,), 1, arrived_s)
 
 
 async def sampled(call: Work, count: int) -> None:

@@ -1,0 +1,58 @@
+"""A call that came to one gateway and belongs to another: passed on, its answer streamed back as it comes."""
+
+import logging
+
+import aiohttp
+from aiohttp import web
+
+from gyre.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+FORWARDED = "x-gyre-forwarded"
+"""A call is passed on once: whoever gets one that is not his answers 503, and the harness asks again."""
+NOT_PASSED_ON = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", FORWARDED}
+)
+CONNECT_S = 2.0
+
+
+class Forward:
+    """Connections to the other gateways."""
+
+    def __init__(self) -> None:
+        self._http: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def __call__(self, request: web.Request, address: str) -> web.StreamResponse:
+        """The answer of the gateway at `address`. Raises Unavailable when it gives none."""
+        if FORWARDED in request.headers:
+            raise Unavailable(f"this session is served at {address} now; ask again")
+        if self._http is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+            self._http = aiohttp.ClientSession(
+                timeout=timeout, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
+            )
+        body = await request.read()
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON}
+        asked = {**headers, FORWARDED: "1"}
+        reply: web.StreamResponse | None = None
+        try:
+            async with self._http.request(
+                request.method, f"http://{address}{request.path_qs}", data=body, headers=asked
+            ) as answer:
+                kept = {name: value for name, value in answer.headers.items() if name.lower() not in NOT_PASSED_ON}
+                reply = web.StreamResponse(status=answer.status, headers=kept)
+                await reply.prepare(request)
+                async for piece in answer.content.iter_any():
+                    await reply.write(piece)
+                await reply.write_eof()
+                return reply
+        except (aiohttp.ClientError, TimeoutError) as error:
+            log.info("%s gave no answer: %r", address, error)
+            if reply is not None:  # its answer was cut: so is ours
+                raise ConnectionResetError(f"{address} broke off") from error
+            raise Unavailable(f"the gateway at {address} does not answer; ask again") from error
