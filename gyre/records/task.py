@@ -6,6 +6,9 @@ import msgspec
 
 Purpose = Literal["train", "evaluation"]
 
+TRAINED_TEMPERATURES = (1e-4, 1e4)
+"""Of tasks that are trained. Outside, the trainer cannot take log-probabilities of what was drawn."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one execution; reaching one is an ordinary ending, scored on what was left behind (B4)."""

@@ -9,6 +9,7 @@ from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.errors import InvalidInput
 from gyre.ids import is_token
 from gyre.records import Limits, TaskSpec, encode
+from gyre.records.task import TRAINED_TEMPERATURES
 
 GROUP_SIZE_MAX = 1024
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -17,8 +18,6 @@ _TYPE = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """No part of a subject, so it may have dots: `repair.operator`."""
 _MAY_BE_ZERO = ("tokens_max", "calls_max", "concurrency_max")
 PURPOSES = ("train", "evaluation")
-TRAINED_TEMPERATURES = (1e-4, 1e4)
-"""Outside, the trainer cannot take log-probabilities of what was drawn."""
 
 
 def parse(task: pb.Task, index: int) -> TaskSpec:

@@ -66,5 +66,10 @@ class SchedulerConfig(Section):
     tenant_weights: dict[str, Annotated[float, Meta(gt=0.0)]] = {}
     """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named. Where any is
     set, the shares also bound what each tenant may have waiting in a tier; empty: anybody may fill it."""
+    anneal_steps: NotNegative = 0
+    """Optimizer steps over which the temperature of tasks to be trained falls (or rises) to `anneal_to` times what they ask for, along a half cosine
+    (D7): an execution's is that of the version it was dispatched at. 0: it stays as it is. Evaluations never change."""
+    anneal_to: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    """What the temperature is multiplied by from step `anneal_steps` on."""
     snapshot_facts: Positive = 20_000
     """Facts folded between two snapshots of the scheduler's state: what a restart has to fold again at most. Fewer: more time spent on encoding."""

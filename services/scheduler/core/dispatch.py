@@ -3,10 +3,14 @@
 import math
 from collections.abc import Iterator
 
+import msgspec
+
 from gyre.ids import execution_id, seed_for
-from gyre.records import GroupDispatched, TaskDispatched
+from gyre.records import GroupDispatched, TaskDispatched, TaskSpec
+from gyre.records.task import TRAINED_TEMPERATURES
 from services.scheduler.core.groups import Group
 from services.scheduler.core.queue import Selection, promotions
+from services.scheduler.core.settings import Settings
 from services.scheduler.core.state import State
 
 
@@ -86,7 +90,19 @@ def tasks(state: State, group: Group) -> list[TaskDispatched]:
 def task(state: State, group: Group, member: int) -> TaskDispatched:
     """One member's message."""
     return TaskDispatched(
-        execution_id=execution_id(group.group_id, member), group_id=group.group_id, member=member, task=group.task, tier=group.tier,
+        execution_id=execution_id(group.group_id, member), group_id=group.group_id, member=member,
+        task=annealed(group.task, state.settings, group.policy_version), tier=group.tier,
         policy_version=group.policy_version, seed=seed_for(state.settings.run_seed, group.group_id, member),
         attempt_base=group.attempt_base, fingerprint=state.settings.fingerprint, dispatched_at_s=group.dispatched_at_s,
     )  # fmt: skip
+
+
+def annealed(task: TaskSpec, settings: Settings, version: int) -> TaskSpec:
+    """The task as it is drawn at this policy version: its temperature times f, from 1 to f_end = `anneal_to` along a half cosine (D7),
+    f(v) = f_end + (1 − f_end)·½(1 + cos π·min(1, v/`anneal_steps`)). Evaluations, and all tasks where nothing anneals, are as they were submitted."""
+    if settings.anneal_steps == 0 or task.purpose != "train":
+        return task
+    done = min(1.0, version / settings.anneal_steps)
+    factor = settings.anneal_to + (1.0 - settings.anneal_to) * 0.5 * (1.0 + math.cos(math.pi * done))
+    lowest, highest = TRAINED_TEMPERATURES
+    return msgspec.structs.replace(task, temperature=min(max(task.temperature * factor, lowest), highest))

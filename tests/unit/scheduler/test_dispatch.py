@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from gyre.config import TierConfig
@@ -9,7 +10,7 @@ from gyre.ids import sample_id
 from gyre.records import GroupDispatched
 from services.scheduler.core import Settings, State, apply, decide
 from services.scheduler.core.boundary import SMOOTHING
-from services.scheduler.core.dispatch import in_order, tasks
+from services.scheduler.core.dispatch import annealed, in_order, tasks
 from services.scheduler.core.estimate import Estimate
 from tests.unit.scheduler import facts
 from tests.unit.scheduler.world import World
@@ -193,3 +194,27 @@ def test_starvation_is_told_once_in_its_own_time():
     assert [alarm.values for alarm in alarms] == [{"groups": 2.0, "wait_s_max": 101.0}]
     apply(state, alarms[0])
     assert not [decision for decision in decide(state, 150.0) if getattr(decision, "kind", "") == "starvation"]
+
+
+def test_the_temperature_of_what_is_trained_falls_along_a_half_cosine_with_the_version_it_is_dispatched_at():
+    """D7: from 0.8 to 0.8·0.5 over 10 steps: at 0, 5, 10 and 20 the factor is 1, ½(1 + 0.5) = .75, .5 and .5. An evaluation keeps what it asks for;
+    nothing leaves what the trainer can take; without annealing the task is what was submitted."""
+    settings, task = (
+        chosen(anneal_steps=10, anneal_to=0.5),
+        msgspec.structs.replace(facts.submitted(0).task, temperature=0.8),
+    )
+    drawn = [annealed(task, settings, version).temperature for version in (0, 5, 10, 20)]
+    assert drawn == pytest.approx([0.8, 0.6, 0.4, 0.4])
+    checked = msgspec.structs.replace(task, purpose="evaluation")
+    assert annealed(checked, settings, 10) == checked and annealed(task, chosen(), 10) == task
+    assert annealed(task, chosen(anneal_steps=1, anneal_to=1e-9), 1).temperature == 1e-4
+
+
+def test_a_dispatched_group_is_offered_with_the_temperature_of_its_version():
+    """D7: the messages of a group are the same whenever they are made again, though later versions are cooler."""
+    state = queued(chosen(anneal_steps=2, anneal_to=0.5), 4)
+    (name, *_) = sent(state)
+    group = state.groups[name]
+    assert [message.task.temperature for message in tasks(state, group)] == [group.task.temperature] * group.size
+    later = msgspec.structs.replace(group, policy_version=2)
+    assert [message.task.temperature for message in tasks(state, later)] == [0.5 * group.task.temperature] * group.size
