@@ -38,7 +38,7 @@ def make_model(folder: Path) -> Path:
     return folder
 
 
-def tool_text(name: str, **arguments: Any) -> str:
+def tool_text(name: str, /, **arguments: Any) -> str:
     """A tool call as the model family says it."""
     said = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>\n{said}\n</tool_call>"
