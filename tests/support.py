@@ -27,8 +27,8 @@ from gyre.run_folder import RunFolder
 from tests import lived
 
 ROOT = Path(__file__).resolve().parent.parent
-WAIT_S = 90.0
-"""For what takes a moment on two quiet cores and ten times as long on busy ones."""
+WAIT_S = 180.0
+"""For what takes seconds on two quiet cores and a minute or two on busy ones."""
 POLL_S = 0.02
 STOPPED = (None, 0, -9, -15)
 """How a process of a test may stand: it runs, ended in order, or was killed or told to stop by the test."""
@@ -154,7 +154,7 @@ class TestRun:
         return bus
 
     async def start(
-        self, module: str, *arguments: str, endpoint: str = "", wait_s: float = 120.0
+        self, module: str, *arguments: str, endpoint: str = "", wait_s: float = 300.0
     ) -> asyncio.subprocess.Process:
         """`python -m module --run … arguments` as a real process; waits until `endpoint` listens."""
         name = f"{module}{''.join(arguments)}"
