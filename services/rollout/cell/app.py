@@ -1,6 +1,7 @@
 """The cell process: an engine, its service, its role."""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,11 @@ def _vllm(context: Context, model_dir: Path) -> "VllmEngine":
     from services.rollout.engine.vllm.process import VllmProcess
 
     rollout = context.config.rollout
+    if shutil.which(rollout.vllm.python) is None:
+        raise ConfigError(
+            f"rollout.vllm.python is `{rollout.vllm.python}`, which cannot be run from {Path.cwd()}; `make setup-vllm` makes "
+            "build/vllm/bin/python, on a GPU machine install vLLM in an environment of its own (docs/vllm.md)"
+        )
     log_file = context.folder.logs / f"vllm-{context.cell}.log"
     process = VllmProcess(
         model_dir, rollout.slots, rollout.context_max, rollout.vllm, rollout.device, rollout.threads, log_file
