@@ -1,5 +1,6 @@
 """examples/harness as its own process, which is killed in the middle of a call (B4)."""
 
+import contextlib
 import shlex
 
 import psutil
@@ -16,7 +17,13 @@ pytestmark = pytest.mark.timeout(600)
 PACKAGE = make_package(1)
 MEND = tool("bash", command=f"printf %s {shlex.quote(PACKAGE.solution)} > {PACKAGE.fault_path}; python3 -m unittest -q")
 SUBMIT = tool("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
-SCRIPT = [{"when": "Ran [0-9]+ tests", "say": [SUBMIT]}, {"when": PROMPT.split("(")[0], "say": [HOLD + MEND]}]
+SCRIPT = [{"when": "Ran [0-9]+ tests", "say": [SUBMIT]}, {"when": PROMPT.split("(")[0], "say": [HOLD + MEND, MEND]}]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 async def test_the_environments_process_is_killed_and_its_next_attempt_mends_the_package(
@@ -33,9 +40,7 @@ async def test_the_environments_process_is_killed_and_its_next_attempt_mends_the
         assert any("mini" in " ".join(child.cmdline()) for child in of_first)
         process.kill()
         await process.wait()
-        await stack.test.until(
-            lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in of_first)
-        )
+        await stack.test.until(lambda: not any(map(is_alive, of_first)))
         await stack.test.start("examples.harness.environment", *address)
         ended = await stack.ended(name)
         assert (ended.attempt, ended.ending, ended.reason) == (2, "completed", "stopped")
