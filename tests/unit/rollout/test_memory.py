@@ -1,0 +1,115 @@
+"""Reading a body with a session's memory is reading it whole, whatever came before (B1, B2)."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.rollout.core.anthropic import parse_messages_request
+from services.rollout.core.memory import BODIES_MAX, KnownItems, Memory
+from services.rollout.core.normal import prefix_digests
+from services.rollout.core.options import BadRequest
+from services.rollout.core.request import parse_request
+from services.rollout.core.responses import parse_responses_request
+
+TEXT = st.text(st.sampled_from('ab "\\{}[],:\n é日😀'), max_size=12)
+MESSAGE = st.one_of(
+    st.builds(
+        lambda role, text: {"role": role, "content": text}, st.sampled_from(["user", "assistant", "system"]), TEXT
+    ),
+    st.builds(lambda text: {"role": "assistant", "content": [{"type": "text", "text": text}]}, TEXT),
+)
+STYLES = [{"separators": (",", ":")}, {"indent": 1}, {"ensure_ascii": False}]
+
+
+def written(messages: list, style: int, order: int, extra: str) -> bytes:
+    """A body; `order`: where the list stands among the fields."""
+    fields = [("model", extra), ("max_tokens", 5), ("metadata", {"messages": [extra]})]
+    fields.insert(order, ("messages", messages))
+    return json.dumps(dict(fields), **STYLES[style]).encode()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(MESSAGE, min_size=1, max_size=8), st.lists(st.tuples(st.integers(0, 8), st.lists(MESSAGE, max_size=3)), max_size=6),
+    st.integers(0, 2), st.integers(0, 3), TEXT, st.booleans(),
+)  # fmt: skip
+def test_a_conversation_that_grows_goes_back_and_forks_is_read_as_without_memory(
+    first, edits, style, order, extra, is_messages
+):
+    """Each next body keeps some of the items and adds others; after each the messages are those of a reading without memory, and so are digests."""
+    parse = parse_messages_request if is_messages else parse_request
+    memory, items, chains = Memory(), first, []
+    for kept, more in [(8, []), *edits]:
+        items = (items[:kept] + more) or first
+        body = written(items, style, order, extra)
+        with_memory, whole = parse(body, memory), parse(body)
+        assert with_memory == whole
+        digests = prefix_digests(whole.tools, with_memory.messages, chains)
+        assert digests == prefix_digests(whole.tools, whole.messages)
+        chains.append((with_memory.messages, digests))
+
+
+def test_only_what_is_new_is_read():
+    """Of 41 items 40 were sent before: one is decoded and converted; the messages before it are the same objects."""
+    memory = Memory()
+    items = [{"role": role, "content": f"{role} {index} é"} for index in range(20) for role in ("user", "assistant")]
+    before = parse_request(written(items, 0, 1, "m"), memory)
+    body = written([*items, {"role": "user", "content": "new"}], 0, 1, "m")
+    known = memory.read(body, "messages")["messages"]
+    assert isinstance(known, KnownItems) and (known.kept, len(known)) == (40, 41)
+    assert known[:40] == [None] * 40 and known[40]["content"] == "new"
+    after = parse_request(body, memory)
+    assert all(one is other for one, other in zip(before.messages, after.messages, strict=False))
+
+
+def test_what_moves_within_the_conversation_costs_from_there_on():
+    """Claude Code marks its latest messages with cache_control: the mark of the body before is gone from where it was."""
+    memory = Memory()
+    plain = [{"role": "user", "content": [{"type": "text", "text": f"t{index}"}]} for index in range(10)]
+
+    def marked(count: int) -> bytes:
+        last = {"type": "text", "text": f"t{count - 1}", "cache_control": {"type": "ephemeral"}}
+        return written([*plain[: count - 1], {"role": "user", "content": [last]}], 0, 0, "m")
+
+    parse_messages_request(marked(8), memory)
+    body = marked(10)
+    assert memory.read(body, "messages")["messages"].kept == 7
+    assert parse_messages_request(body, memory) == parse_messages_request(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"{}", b'{"messages": []}', b'{"messages": [1]', b'{"messages": [{"role": "user", "content": "x"}]} x',
+        b'{"messages": [{"role": "user", "content": "a"}], "messages": [{"role": "user", "content": "b"}]}', b'{"messages": "x"}',
+        b"\xff", b'{"messages": [{"role": "user", "content": "x"},]}', b'{"messages": [{"role": "nobody", "content": "x"}]}',
+        b"[" * 50_000, b'{"messages": [{"role": "user", "content": "x"}] "a": 1}', b'{1: [], "messages": [{"role": "user", "content": "x"}]}',
+    ],
+)  # fmt: skip
+def test_what_is_odd_or_wrong_is_said_as_without_memory(body):
+    """Twice, for a failed reading must leave nothing behind; before and after it a good one."""
+    memory = Memory()
+    good = b'{"messages": [{"role": "user", "content": "x"}]}'
+    for _ in range(2):
+        assert parse_request(good, memory) == parse_request(good)
+        try:
+            wanted = parse_request(body)
+        except BadRequest as error:
+            with pytest.raises(BadRequest) as said:
+                parse_request(body, memory)
+            assert (str(said.value), said.value.param) == (str(error), error.param)
+        else:
+            assert parse_request(body, memory) == wanted
+
+
+def test_a_session_remembers_few_bodies_and_the_latest():
+    memory = Memory()
+    for index in range(3 * BODIES_MAX):
+        parse_responses_request(json.dumps({"input": [{"role": "user", "content": f"agent {index}"}]}).encode(), memory)
+    assert len(memory._bodies) == BODIES_MAX
+    last = json.dumps(
+        {"input": [{"role": "user", "content": f"agent {3 * BODIES_MAX - 1}"}, {"role": "user", "content": "on"}]}
+    ).encode()
+    assert memory.read(last, "input")["input"].kept == 1
