@@ -69,6 +69,8 @@ class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded
     at_s: float = 0.0
     wait_s: float = 0.0
     """Time before a cell took the call."""
+    reused_tokens: int = 0
+    """Prompt tokens whose keys an engine had from before."""
 
 
 def output_room(prompt_tokens: int, payload_bytes: int) -> int:

@@ -64,6 +64,7 @@ class CellServicer(rpc.CellServiceServicer):
                     logprobs=chunk.logprobs,
                     versions=chunk.versions,
                     finish_reason=str(finish or ""),
+                    reused_tokens=chunk.reused_tokens,
                 )
         finally:
             if finish is None:

@@ -32,8 +32,12 @@ class Renderer:
     def __init__(self, template: ChatTemplate) -> None:
         """Raises ConfigError when the template cannot carry a conversation at all."""
         self._template = template
-        self._as_text = True
+        self._as_text, self._system = True, ("system", "system")
         self._as_text = self._takes_text()
+        self._system = tuple(
+            "system" if self._takes_system(before) else "user" for before in ((), (_STAND_IN, _PLAIN_TURN))
+        )
+        """What system messages are shown as: the first message, a later one."""
         try:
             self.close = self._text([_STAND_IN, Message("assistant", _MARK)], None, False).rpartition(_MARK)[2]
             prompt = self._text([_STAND_IN], None, True)
@@ -119,13 +123,24 @@ class Renderer:
         except InvalidInput:
             return False
 
+    def _takes_system(self, before: Sequence[Message]) -> bool:
+        """Whether the template shows a system message there: some refuse it, some leave it out."""
+        try:
+            return _MARK in self._text([*before, Message("system", _MARK), _STAND_IN], None, False)
+        except InvalidInput:
+            return False
+
     def _text(
         self, messages: Sequence[Message], tools: Tools, generation: bool, payloads: Mapping[str, str] | None = None
     ) -> str:
-        return self._template.render([self._plain(m, payloads or {}) for m in messages], tools, generation)
+        plain = [self._plain(message, payloads or {}, index > 0) for index, message in enumerate(messages)]
+        return self._template.render(plain, tools, generation)
 
-    def _plain(self, message: Message, payloads: Mapping[str, str]) -> dict[str, Any]:
-        plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    def _plain(self, message: Message, payloads: Mapping[str, str], is_late: bool) -> dict[str, Any]:
+        role = self._system[is_late] if message.role == "system" else message.role
+        plain: dict[str, Any] = {"role": role, "content": message.content}
+        if message.reasoning:
+            plain["reasoning_content"] = message.reasoning
         if message.calls:
             plain["tool_calls"] = [
                 {

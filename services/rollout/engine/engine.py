@@ -302,7 +302,11 @@ class Engine:
         return FinishReason.LENGTH if call.sampled >= params.max_tokens or context >= self.context_max else None
 
     def _deliver(self, call: _Call, finish: FinishReason | None = None, detail: str = "") -> None:
-        chunk = Chunk(call.request.call_id, call.new_tokens, call.new_logprobs, call.new_versions, finish, detail)
+        request, reused = call.request, int(self._runner.reused[call.slot]) if call.slot >= 0 else 0
+        chunk = Chunk(
+            request.call_id, call.new_tokens, call.new_logprobs, call.new_versions, finish, detail,
+            min(reused, len(request.prompt_ids)),
+        )  # fmt: skip
         call.new_tokens, call.new_logprobs, call.new_versions = [], [], []
         try:
             call.on_tokens(chunk)

@@ -114,6 +114,8 @@ class Chunk:
     finish_reason: FinishReason | None = None
     detail: str = ""
     """Why a call was aborted or failed."""
+    reused_tokens: int = 0
+    """Prompt tokens that were found computed, up to now."""
 
 
 OnTokens = Callable[[Chunk], None]

@@ -40,6 +40,8 @@ class Runner:
         self.store: KvStore | None = self._new_store()
         self._targets = WeightTargets(self.model)
         self.steps = self.prefill_computed_tokens = self.prefill_reused_tokens = 0
+        self.reused = np.zeros(slots, np.int64)
+        """[slots] tokens of the slot's call that were found computed."""
 
     def stage(self, source: WeightSource, checksum: str | None) -> list[torch.Tensor]:
         """Checked copies for `set_weights`; from any thread. Raises WeightsRefused."""
@@ -63,6 +65,7 @@ class Runner:
     def acquire(self, session_key: str, prefix: np.ndarray) -> int:
         """A slot for a new call; one must be idle."""
         slot = self.table.acquire(session_key, prefix)
+        self.reused[slot] = self.table.filled[slot]
         self.prefill_reused_tokens += int(self.table.filled[slot])
         return slot
 
@@ -113,6 +116,7 @@ class Runner:
         if found := self.table.match(slot):
             source, tokens = found
             self.store.copy_prefix(source, slot, before, tokens)
+            self.reused[slot] += tokens - before
             self.prefill_reused_tokens += tokens - before
 
     def _new_store(self) -> KvStore:

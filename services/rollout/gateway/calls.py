@@ -138,9 +138,10 @@ class ModelCalls:
         self._check_room(claims, entry)
         return self._start(claims, request, role, entry, key, prompt, sampling, is_context_bound)
 
-    def count_tokens(self, request: ChatRequest) -> int:
-        """Of the whole prompt, rendered anew. Raises InvalidInput when the template refuses it."""
-        return len(self.model.renderer.whole(request.messages, request.tools))
+    def count_tokens(self, claims: Claims, request: ChatRequest) -> int:
+        """Of the prompt that a call of this request would have now. Raises InvalidInput when the template refuses it."""
+        entry = self._open.get(sample_id(claims.execution_id, claims.attempt))
+        return len((entry.session if entry else Session("")).prompt(request, self.model).ids)
 
     def hang_up(self, running: Running) -> None:
         """A watcher went away; when it was the last one the call ends soon, unless a retry takes it over."""
@@ -192,9 +193,9 @@ class ModelCalls:
 
     async def _totals(self, sample: str) -> Totals:
         """Of a session that is not open here: as on record, where other gateways may have served it."""
-        if self._peers is None:
-            return Totals()
         execution, attempt = split_sample_id(sample)
+        if self._peers is None or attempt == 0:
+            return Totals()
         await self._restore(execution, attempt)
         return Totals.of(self._open.pop(sample).session)
 
@@ -259,7 +260,7 @@ class ModelCalls:
             await running.going.wait()
             if record.finish_reason == "cancelled" or entry.closing:
                 raise ExecutionOver(f"{work.call_id} was abandoned")
-            running.done.set_result(reply_of(record, running.model, parsed, work.reused_tokens))
+            running.done.set_result(reply_of(record, running.model, parsed))
         except Conflict as error:
             self._lose(entry.session.sample_id)
             running.done.set_exception(
@@ -294,7 +295,7 @@ class ModelCalls:
         parsed = self.model.read(memoryview(record.output_ids).cast("i").tolist(), record.call_id, record.sampling)
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         model = request.model or "policy"
-        reply = reply_of(record, model, parsed, 0)
+        reply = reply_of(record, model, parsed)
         running = Running(
             record.call_id, model, reply.created_s, done, is_recorded=True, prompt_tokens=record.prompt_tokens
         )

@@ -98,9 +98,9 @@ class HttpGateway:
         return web.Response()
 
     async def _count_tokens(self, request: web.Request) -> web.Response:
-        self._claims(request)
+        claims = self._claims(request)
         asked = parse_messages_request(await _body(request), is_count=True)
-        return web.json_response({"input_tokens": self._calls.count_tokens(asked)})
+        return web.json_response({"input_tokens": self._calls.count_tokens(claims, asked)})
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)

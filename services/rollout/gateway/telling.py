@@ -29,15 +29,15 @@ def record_of(
         finish_reason=finish, role=role.role, role_rule=role.rule, thread=role.thread, message_digest=prompt.digest.hex(),
         tool_payloads={call.call_id: call.arguments for call in parsed.calls}, cells=work.cells,
         delivered=is_watched and finish != "cancelled", started_at_s=work.arrived_s,
-        first_token_at_s=work.first_token_at_s, at_s=at_s, wait_s=work.wait_s,
+        first_token_at_s=work.first_token_at_s, at_s=at_s, wait_s=work.wait_s, reused_tokens=work.reused_tokens,
     )  # fmt: skip
 
 
-def reply_of(record: CallRecorded, model: str, parsed: Parsed, reused_tokens: int) -> Reply:
+def reply_of(record: CallRecorded, model: str, parsed: Parsed) -> Reply:
     finish = {"context": "length", "cancelled": "stop"}.get(record.finish_reason, record.finish_reason)
     return Reply(
         record.call_id, model, int(record.started_at_s), parsed, finish, record.prompt_tokens,
-        len(record.output_ids) // 4, reused_tokens,
+        len(record.output_ids) // 4, record.reused_tokens,
     )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def test_the_next_call_of_a_session_computes_only_what_is_new_and_stays_exact(ma
     two = start(engine, "2", follow, session="s", max_tokens=10, seed=2).wait()
     after = engine.stats()
     assert_exact(plain["qwen3"], follow, two)
-    assert after.prefill_reused_tokens - before.prefill_reused_tokens == 89
+    assert after.prefill_reused_tokens - before.prefill_reused_tokens == 89 == two.chunks[-1].reused_tokens
     assert after.prefill_computed_tokens - before.prefill_computed_tokens == len(follow) - 89
 
 
@@ -96,7 +96,7 @@ def test_a_system_prefix_is_copied_between_sessions_and_stays_exact(make_engine,
     for prompt, call in zip(prompts, calls, strict=True):
         assert_exact(plain["qwen3"], prompt, call.wait())
     assert engine.stats().prefill_computed_tokens == 100 + 8 * 5
-    assert engine.stats().prefill_reused_tokens == 7 * 100
+    assert engine.stats().prefill_reused_tokens == 7 * 100 == sum(call.chunks[-1].reused_tokens for call in calls)
 
 
 def test_a_short_side_call_does_not_cost_a_session_its_long_context(make_engine):

@@ -101,6 +101,30 @@ def test_a_template_that_refuses_a_message_is_the_requests_fault(model_dir, tmp_
         renderer.whole(TALK, None)
 
 
+@pytest.mark.parametrize(("place", "condition"), [("first", "loop.first"), ("later", "not loop.first")])
+@pytest.mark.parametrize("how", ["{{ raise_exception('no system here') }}", "{% continue %}"], ids=["refuses", "drops"])
+def test_system_messages_that_a_template_does_not_show_are_said_by_the_user(model_dir, tmp_path, place, condition, how):
+    """Claude Code and others put them anywhere; nothing that a harness says is lost."""
+    source = PLAIN.replace(
+        "{% for m in messages %}",
+        "{% for m in messages %}{% if m.role == 'system' and " + condition + " %}" + how + "{% endif %}",
+    )
+    template = with_template(model_dir, tmp_path, source)
+    said = [Message("system", "one"), Message("user", "two"), Message("system", "three")]
+    text = template.decode(Renderer(template).whole(said, None))
+    assert "one" in text and "three" in text
+    assert text.count("user") == 2 and text.count("system") == 1
+
+
+def test_reasoning_of_turns_that_are_not_on_record_is_shown_to_the_template(model_dir, tmp_path):
+    """Whether it keeps it is its own rule; Qwen's does after the last question only."""
+    source = PLAIN.replace("{{ m.content }}", "{{ m.reasoning_content or '' }}{{ m.content }}")
+    assert source != PLAIN
+    template = with_template(model_dir, tmp_path, source)
+    said = [Message("user", "u"), Message("assistant", "said", reasoning="thought"), Message("user", "v")]
+    assert "thoughtsaid" in template.decode(Renderer(template).whole(said, None))
+
+
 def test_arguments_go_in_as_objects_where_the_template_wants_them(model_dir, tmp_path):
     source = PLAIN.replace(
         "{{ m.content }}",
