@@ -1,40 +1,96 @@
-"""`gyre export`: executions, samples, turns and drops of a run as files for other programs."""
+"""`gyre export`: executions, samples, turns and drops of a run as files for other programs; its good executions as an offline data set (D12)."""
 
 import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
-from gyre.cli.asking import run_ledger
+from gyre.cli.asking import ask_ledger, run_ledger
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.screen import say
+from gyre.errors import GyreError, NotFound
+from gyre.run_folder import RunFolder
+
+DEMONSTRATIONS = "demonstrations"
+PAGE = 10_000
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--what", metavar="NAME,…", help="Any of executions, samples, turns, drops; by default all.")
+@click.option(
+    "--what",
+    metavar="NAME,…",
+    help="Any of executions, samples, turns, drops, which is all by default; and demonstrations.",
+)
 @click.option(
     "--since",
     metavar="TIME",
     help="Only what happened then or later: 2026-11-30T09:00 (local time, or with an offset), or Unix seconds.",
 )
-@click.option("--format", "kind", type=click.Choice(["parquet"]), default="parquet", help="Format of the files.")
+@click.option("--format", "kind", type=click.Choice(["parquet"]), default="parquet", help="Format of the books' files.")
 @run_option
 @json_option
 def export(
     folder: Path, what: str | None, since: str | None, kind: str, run_folder: Path | None, as_json: bool
 ) -> None:
-    """Write DIR/executions.parquet, samples.parquet, turns.parquet and drops.parquet. Needs `pip install gyre-rl[export]`."""
-    arguments = ["--export", str(folder.resolve())]
-    if names := [name.strip() for name in (what or "").split(",") if name.strip()]:
-        arguments += ["--what", *names]
-    if since is not None:
-        arguments += [f"--since={unix_seconds(since)!r}"]
-    written = run_ledger(find_run(run_folder), *arguments)
+    """Write DIR/executions.parquet, samples.parquet, turns.parquet and drops.parquet. Needs `pip install gyre-rl[export]`.
+
+    demonstrations: DIR/demonstrations.jsonl, the successful executions' chosen paths, token by token, for a warm start of the same tokenizer.
+    """
+    run = find_run(run_folder)
+    names = [name.strip() for name in (what or "").split(",") if name.strip()]
+    written: dict[str, Any] = {}
+    if DEMONSTRATIONS in names:
+        written[DEMONSTRATIONS] = _demonstrations(run, folder)
+    books = [name for name in names if name != DEMONSTRATIONS]
+    if books or not names:
+        arguments = ["--export", str(folder.resolve()), *(["--what", *books] if books else [])]
+        if since is not None:
+            arguments += [f"--since={unix_seconds(since)!r}"]
+        written |= run_ledger(run, *arguments)
     if as_json:
         print_json(written)
         return
-    for about in written.values():
-        click.echo(f"{about['path']}: {about['rows']:,} rows, {about['bytes']:,} bytes")
+    for name, about in written.items():
+        if name == DEMONSTRATIONS:
+            lost = f"; {about['without_tree']:,} have no tree" if about["without_tree"] else ""
+            counts = f"{about['paths']:,} paths, {about['targets']:,} targets of {about['tokens']:,} tokens"
+            say(f"{about['path']}: {about['samples']:,} executions, {counts}{lost}")
+        else:
+            say(f"{about['path']}: {about['rows']:,} rows, {about['bytes']:,} bytes")
+
+
+def _demonstrations(run: RunFolder, folder: Path) -> dict[str, Any]:
+    """The ledger says which executions were good, the trajectory processor has their tokens. Raises NotFound where no trees are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / "demonstrations.jsonl").resolve()
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
+        names.writelines(f"{name}\n" for name in _good(run))
+        names.flush()
+        command = [sys.executable, "-m", "services.trajproc", "--run", str(run.root), "--log-level", "CRITICAL"]
+        child = subprocess.run(
+            [*command, "--demonstrations", names.name, str(file)], capture_output=True, text=True, env=os.environ
+        )
+    if child.returncode != 0:
+        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("trajproc: ")
+        raise (NotFound if child.returncode == 2 else GyreError)(words)
+    return json.loads(child.stdout)
+
+
+def _good(run: RunFolder) -> Iterator[str]:
+    after = ""
+    while True:
+        page = ask_ledger(run, "good", after=after, limit=PAGE)
+        yield from (sample["sample_id"] for sample in page["samples"])
+        if not (after := page["next"]):
+            return
 
 
 def unix_seconds(text: str) -> float:

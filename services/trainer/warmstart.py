@@ -107,14 +107,26 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list
     return Row(encoded["input_ids"], targets)
 
 
+def recorded(ids: list[int], targets: list[int], vocabulary: int) -> Row:
+    """Tokens of an execution as they were sampled, of the same tokenizer (`gyre export --what demonstrations`). Raises ValueError."""
+    if len(ids) != len(targets) or not any(targets):
+        raise ValueError(f"{len(ids)} ids and {len(targets)} targets, of which {sum(map(bool, targets))} are one")
+    if strange := [one for one in ids if not isinstance(one, int) or not 0 <= one < vocabulary]:
+        raise ValueError(f"token {strange[0]!r} is none of the {vocabulary} of this tokenizer")
+    return Row(ids, [bool(one) for one in targets])
+
+
 def load_rows(tokenizer: PreTrainedTokenizerBase, path: str) -> list[Row]:
-    """Raises WarmStartError, naming the line, for a line that is not {"messages": [...], "tools": [...]}."""
+    """Raises WarmStartError, naming the line, for one that is neither {"messages": [...], "tools": [...]} nor {"ids": [...], "targets": [...]}."""
     rows = []
     with open(path) as lines:
         for number, line in enumerate(lines, 1):
             try:
                 example: dict[str, Any] = json.loads(line)
-                rows.append(render(tokenizer, example["messages"], example.get("tools")))
+                if "ids" in example:
+                    rows.append(recorded(example["ids"], example["targets"], len(tokenizer)))
+                else:
+                    rows.append(render(tokenizer, example["messages"], example.get("tools")))
             except (ValueError, KeyError, TypeError) as error:
                 raise WarmStartError(f"{path}:{number}: {error}") from error
     if not rows:

@@ -17,7 +17,7 @@ from gyre.clock import Clock
 from gyre.errors import InvariantBroken
 from gyre.records import AlarmRaised, BatchClosed, BatchExtended, SampleReady, StepUpdated
 from gyre.service import Context, until_stopped
-from services.trajproc import spans
+from services.trajproc import demonstrations, spans
 from services.trajproc.bus import ROWS_BYTES_MAX, Facts, publish
 from services.trajproc.core.fold import Processor
 from services.trajproc.core.messages import sample_of_group
@@ -150,6 +150,9 @@ async def run(context: Context) -> None:
     """Turns ended executions into training batches."""
     if asked := getattr(context.arguments, "print", []):
         print(answer(context.folder, *asked))
+        return
+    if files := getattr(context.arguments, "demonstrations", None):
+        print(demonstrations.write(context.folder, *files))
         return
     bus = await context.bus("trajproc")
     config = context.config

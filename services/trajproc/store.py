@@ -12,7 +12,7 @@ loses its newest ones loses no training. One process writes; any may read.
 import struct
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -184,7 +184,19 @@ class TreeReader:
             found = frame if frame.sample_id == sample_id else found
         if found is None:
             raise NotFound(f"no tree of {sample_id} in {self._folder}")
-        stored = _read(self._log, found)
+        return self._tree(found)
+
+    def each(self, names: Iterable[str]) -> Iterator[tuple[str, MappedTree | None]]:
+        """The trees of many samples, None for one without; the log is read through once for all of them."""
+        newest = {frame.sample_id: frame for frame in frames(self._log)}
+        for name in names:
+            try:
+                yield name, self._tree(newest[name]) if name in newest else None
+            except InvalidInput:
+                yield name, None
+
+    def _tree(self, frame: Frame) -> MappedTree:
+        sample_id, stored = frame.sample_id, _read(self._log, frame)
         tokens, logprobs = self._map("tokens.i32", TOKEN), self._map("logprobs.f32", LOGPROB)
         if len(tokens) < stored.tokens_end or len(logprobs) < stored.logprobs_end:
             raise InvalidInput(f"{self._folder} has lost tokens of {sample_id}")

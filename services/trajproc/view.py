@@ -10,6 +10,7 @@ from typing import Any
 
 from gyre.errors import InvalidInput
 from gyre.run_folder import RunFolder
+from services.trajproc import demonstrations
 from services.trajproc.core.tree import NOT_SAMPLED
 from services.trajproc.core.tree.stored import MappedTree
 from services.trajproc.store import TreeReader
@@ -21,6 +22,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--print", nargs=2, metavar=("QUESTION", "ID"), default=[],
         help="answer one question as JSON on standard output and end: tree SAMPLE, tokens SAMPLE",
     )  # fmt: skip
+    demonstrations.options(parser)
 
 
 def answer(folder: RunFolder, question: str, sample_id: str) -> str:

@@ -17,6 +17,8 @@ from services.ledger.queries.coverage import coverage
 from services.ledger.queries.doctor import Room, doctor
 from services.ledger.queries.drops import drops
 from services.ledger.queries.explain import explain
+from services.ledger.queries.good import LIMIT as GOOD_LIMIT
+from services.ledger.queries.good import good
 from services.ledger.queries.lineage import LIMIT, lineage
 from services.ledger.queries.queues import queues
 from services.ledger.queries.tiers import POINTS, tiers
@@ -69,6 +71,7 @@ QUESTIONS: dict[str, Question] = {
     "doctor": Question(lambda c, a: doctor(c, a.run, a.config, a.room())),
     "drops": Question(lambda c, a: drops(c, a.run, a.config)),
     "explain": Question(lambda c, a: explain(c, a.run, *a.names), "SAMPLE"),
+    "good": Question(lambda c, a: good(c, a.run, after=a.after, limit=a.limit or GOOD_LIMIT)),
     "lineage": Question(lambda c, a: lineage(c, a.run, *a.names, after=a.after, limit=a.limit or LIMIT), "NAME"),
     "queues": Question(lambda c, a: queues(c, a.run)),
     "tiers": Question(lambda c, a: tiers(c, a.run, a.config, a.limit or POINTS)),

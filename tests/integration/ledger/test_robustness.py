@@ -12,9 +12,14 @@ from gyre.api.ledger.v1 import ledger_pb2
 from gyre.bus import streams
 from gyre.bus.subjects import PREFIX, subject_of
 from gyre.records import AlarmRaised, encode
-from tests.integration.ledger.test_ledger_service import SETTINGS, SPEAKERS, Asking, printing, speak
+from services.trajproc.core.sampling import choose_paths
+from services.trajproc.core.tree import build_tree
+from services.trajproc.store import TreeStore
+from tests.integration.ledger.test_ledger_service import SETTINGS, SPEAKERS, Asking, gyre, printing, speak
 from tests.support import TestRun
 from tests.unit.ledger.ledger_history import RUN, call, history
+from tests.unit.trajproc.builders import call as tree_call
+from tests.unit.trajproc.generated import SAMPLE
 
 
 async def books(ledger: Asking) -> dict:
@@ -147,3 +152,23 @@ async def test_questions_are_answered_by_name_and_paged_live_and_when_the_run_is
         await process.wait()
         assert await printing(run, "lineage", "v1", "--limit", "100", "--after", first["next"]) == rest
         assert (await printing(run, "doctor"))["ill"] == []
+
+
+async def test_good_executions_become_an_offline_data_set(tmp_path):
+    """D12: five successes of the run (one of them dropped by age: it is good all the same), of which one still has its tree."""
+    async with TestRun(tmp_path, SETTINGS) as run, Asking(run) as ledger:
+        await run.start("services.ledger", endpoint="ledger")
+        await ledger.intake(await speak(run, history()))
+        good = json.loads((await ledger.stub.Ask(ledger_pb2.AskRequest(question="good"))).json)
+        assert [sample["sample_id"] for sample in good["samples"]] == [
+            "g000000-e0-a1", "g000001-e0-a1", "g000002-e0-a1", "g000002-e1-a1", "g000003-e1-a1",
+        ]  # fmt: skip
+        tree = build_tree([tree_call([1, 2, 3], [4, 5])])
+        store = TreeStore(run.folder.trees)
+        store.put("g000001-e0-a1", tree, [path.leaf for path in choose_paths(tree, SAMPLE, 5)])
+        store.close()
+        asked = ("export", str(tmp_path / "out"), "--run", str(run.folder.root), "--what", "demonstrations", "--json")
+        told = json.loads(await asyncio.to_thread(gyre, *asked))["demonstrations"]
+        assert (told["samples"], told["without_tree"], told["targets"]) == (1, 4, 2)
+        (line,) = (tmp_path / "out" / "demonstrations.jsonl").read_text().splitlines()
+        assert json.loads(line) == {"sample_id": "g000001-e0-a1", "ids": [1, 2, 3, 4, 5], "targets": [0, 0, 0, 1, 1]}

@@ -146,7 +146,27 @@ def test_a_model_without_tokenizer_is_refused(directory):
     assert not (directory / "out").exists()
 
 
-@pytest.mark.parametrize("line", ["{", '{"tools": []}', "[]"])
+def test_recorded_tokens_are_trained_on_as_they_are(directory):
+    """D12: what `gyre export --what demonstrations` writes stands beside messages, and nothing is tokenised again."""
+    recorded = {"sample_id": "g0-e0-a1", "ids": [5, 3, 4, 3], "targets": [0, 0, 1, 1]}
+    (directory / "data.jsonl").write_text(json.dumps({"messages": MESSAGES}) + "\n" + json.dumps(recorded) + "\n")
+    row = load_rows(make_tokenizer(), f"{directory}/data.jsonl")[1]
+    assert (row.ids, row.targets) == ([5, 3, 4, 3], [False, False, True, True])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        '{"tools": []}',
+        "[]",
+        '{"ids": [1], "targets": [1, 1]}',
+        '{"ids": [1], "targets": [0]}',
+        '{"ids": [99999999], "targets": [1]}',
+        '{"ids": ["a"], "targets": [1]}',
+        '{"ids": 3, "targets": [1]}',
+    ],
+)
 def test_a_bad_line_is_named(directory, line):
     (directory / "data.jsonl").write_text(json.dumps({"messages": MESSAGES}) + "\n" + line + "\n")
     with pytest.raises(WarmStartError, match=r"data\.jsonl:2"):

@@ -87,7 +87,7 @@ class LedgerServiceServicer:
     """
 
     def Ask(self, request, context):
-        """Any question there is, by name: agreement, audit, bill, books, coverage, doctor, drops, explain, lineage, queues, tiers, trace.
+        """Any question there is, by name: agreement, audit, bill, books, coverage, doctor, drops, explain, good, lineage, queues, tiers, trace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
