@@ -14,6 +14,7 @@ from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.errors import ConfigError, NotFound, Unavailable
 from gyre.rpc.signin import EVERYBODY, secret_of, sign
 from gyre.run_folder import RunFolder
+from gyre.supervisor.child import die_with_parent
 
 ANSWER_S = 3.0
 
@@ -79,7 +80,7 @@ def _serve(folder: RunFolder, port: int) -> subprocess.Popen:
         "--explore",
         f"127.0.0.1:{port}",
     ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
 
 
 def _address_of(child: subprocess.Popen) -> str:

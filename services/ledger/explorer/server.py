@@ -61,6 +61,7 @@ TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain",
 }
+_OPEN = ("/api/about", "/api/session")
 CLAIMS: web.RequestKey[Claims] = web.RequestKey("claims", Claims)
 
 
@@ -148,7 +149,7 @@ class ExplorerServer:
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         if name not in self._hosts:
             return _said(403, "the explorer answers to its own address only")
-        if request.path.startswith("/api/") and request.method != "POST" and request.path != "/api/about":
+        if request.path.startswith("/api/") and request.method != "POST" and request.path not in _OPEN:
             claims = self._door.claims(request.cookies.get(self._cookie, ""), self._clock.now_s())
             if claims is None:
                 return _said(401, "sign in with a key of `gyre explorer`")
@@ -176,7 +177,9 @@ class ExplorerServer:
         return response
 
     async def _session(self, request: web.Request) -> web.Response:
-        return web.json_response(self._who(request[CLAIMS]))
+        """Who is signed in; null where nobody is, which is no error."""
+        claims = self._door.claims(request.cookies.get(self._cookie, ""), self._clock.now_s())
+        return web.json_response(claims and self._who(claims))
 
     async def _about(self, _request: web.Request) -> web.Response:
         """Whose explorer this is, for `gyre explorer` on the same machine: no session needed."""

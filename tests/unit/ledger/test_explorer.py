@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -71,7 +72,7 @@ def test_rows_of_a_band_do_not_overlap(asked):
         by_row.setdefault(row, []).append((begin, end))
     for stretches in by_row.values():
         ordered = sorted(stretches)
-        assert all(earlier[1] <= later[0] for earlier, later in zip(ordered, ordered[1:], strict=False))
+        assert all(earlier[1] <= later[0] for earlier, later in pairwise(ordered))
 
 
 def test_stretches_of_one_version_are_one_segment_and_time_in_tools_belongs_to_the_one_before():

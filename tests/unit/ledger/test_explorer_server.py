@@ -110,7 +110,6 @@ def test_the_secret_is_its_owners_only_and_stays(folder):
 async def test_nothing_is_answered_without_a_session(serving):
     async with serving() as (browser, _):
         for path in (
-            "session",
             "lanes",
             "age",
             "sample?sample=x",
@@ -123,6 +122,8 @@ async def test_nothing_is_answered_without_a_session(serving):
         ):
             async with browser.get(f"/api/{path}") as response:
                 assert response.status == 401, path
+        async with browser.get("/api/session") as response:
+            assert await response.json() is None
         async with browser.get("/age") as response:
             assert response.status == 200, "the page itself says how to sign in"
 

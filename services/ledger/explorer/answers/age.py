@@ -37,21 +37,20 @@ _BY_SAMPLE = """
 SELECT t.step, count(*) AS executions, avg(t.step - s.policy_version) AS mean, max(t.step - s.policy_version) AS oldest,
        sum((t.step - s.version_mean) * s.targets_chosen) / NULLIF(sum(s.targets_chosen), 0) AS tokens_mean,
        max(t.step - s.version_min) AS tokens_oldest
-FROM step_samples t
-JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
-JOIN groups g ON g.run = s.run AND g.group_id = s.group_id
-WHERE t.run = :run AND t.step >= :first AND t.step <= :last {narrow} GROUP BY t.step ORDER BY t.step
+FROM step_samples t CROSS JOIN samples s {join}
+WHERE s.run = t.run AND s.sample_id = t.sample_id AND t.run = :run AND t.step >= :first AND t.step <= :last {narrow}
+GROUP BY t.step ORDER BY t.step
 """
 _BATCHES = "SELECT step, staleness_mean, staleness_max, at_s FROM batches WHERE run = :run AND step >= :first AND step <= :last ORDER BY step"
 _DROPPED = """
-SELECT x.step, count(*) AS dropped FROM drops x JOIN groups g ON g.run = x.run AND g.group_id = x.group_id
-WHERE x.run = :run AND x.reason = 'age' AND x.step >= :first AND x.step <= :last {narrow} GROUP BY x.step
+SELECT s.step, count(*) AS dropped FROM drops s {join}
+WHERE s.run = :run AND s.reason = 'age' AND s.step >= :first AND s.step <= :last {narrow} GROUP BY s.step
 """
 _LAST = "SELECT max(step) AS step FROM batches WHERE run = :run"
 _OF_STEPS = """
-SELECT t.sample_id, t.step FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
-JOIN groups g ON g.run = s.run AND g.group_id = s.group_id
-WHERE t.run = :run AND t.step >= :first AND t.step <= :last {narrow} ORDER BY t.step DESC, t.sample_id LIMIT :limit
+SELECT t.sample_id, t.step FROM step_samples t CROSS JOIN samples s {join}
+WHERE s.run = t.run AND s.sample_id = t.sample_id AND t.run = :run AND t.step >= :first AND t.step <= :last {narrow}
+ORDER BY t.step DESC, t.sample_id LIMIT :limit
 """
 _CALLS = "SELECT sample_id, started_at_s, at_s FROM calls WHERE run = :run AND sample_id IN :ids"
 
@@ -59,7 +58,9 @@ _CALLS = "SELECT sample_id, started_at_s, at_s FROM calls WHERE run = :run AND s
 def _narrow(scope: Scope, query: str) -> tuple[str, dict[str, Any]]:
     """The query for the scope's tenant and type of task, and its bound values."""
     wanted = {name: value for name in ("tenant", "task_type") if (value := getattr(scope, name))}
-    return query.format(narrow="".join(f"AND g.{name} = :{name} " for name in wanted)), {"run": scope.run, **wanted}
+    join = "JOIN groups g ON g.run = s.run AND g.group_id = s.group_id" if wanted else ""
+    narrow = "".join(f"AND g.{name} = :{name} " for name in wanted)
+    return query.format(join=join, narrow=narrow), {"run": scope.run, **wanted}
 
 
 def _range(connection: sa.Connection, scope: Scope, width: int) -> dict[str, int]:
@@ -131,7 +132,7 @@ def _calls(connection: sa.Connection, run: str, ids: list[str]) -> dict[str, lis
     query = sa.text(_CALLS).bindparams(sa.bindparam("ids", expanding=True))
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for some in in_parts(ids):
-        for sample, started, at in connection.execute(query, {"run": run, "ids": some}):
+        for sample, started, at in connection.execute(query, {"run": run, "ids": some}).all():
             if at is not None:
                 found[sample].append((min(started or at, at), at))
     return found

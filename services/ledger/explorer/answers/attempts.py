@@ -2,6 +2,10 @@
 
 Two stages: the filters choose sample ids (driven by the narrowest filter's index), then details of those ids are read by index. An `Attempt` is a
 tuple row with what every screen needs; versions are optimizer steps done.
+
+SQLite without statistics prefers a covering index that follows `run` only, which is the whole run. So step_samples is asked for `targets`
+too, which no index covers; joins that must begin with it are CROSS JOINs, whose order SQLite keeps; and where a filter is narrow the order is
+on `+column`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,6 +55,7 @@ class Attempt(NamedTuple):
     """Its batch was complete."""
     dropped_at_s: float | None
     drop_reason: str | None
+    trained_targets: int | None
 
     @property
     def state(self) -> str:
@@ -67,7 +72,7 @@ _DETAILS = """
 SELECT a.sample_id, a.group_id, a.attempt, COALESCE(g.tenant, ''), COALESCE(g.task_type, ''), COALESCE(g.tier, ''), COALESCE(g.purpose, ''),
        g.at_s, d.at_s, d.policy_version, a.leased_at_s, a.started_at_s, a.ended_at_s, a.ending, a.reason, a.turns, a.tokens_sampled, a.outcome,
        s.at_s, s.reward, s.advantage, s.targets_chosen, s.version_min, s.version_mean, s.version_max,
-       t.step, u.updated_at_s, b.at_s, x.at_s, x.reason
+       t.step, u.updated_at_s, b.at_s, x.at_s, x.reason, t.targets
 FROM attempts a
 LEFT JOIN groups g ON g.run = a.run AND g.group_id = a.group_id
 LEFT JOIN dispatches d ON d.run = a.run AND d.group_id = a.group_id AND d.attempt_base =
@@ -84,8 +89,14 @@ WHERE a.run = :run AND a.sample_id IN :ids
 def newest(connection: sa.Connection, scope: Scope) -> list[str]:
     """Sample ids of the scope's attempts, newest lease first, at most `scope.limit`."""
     query, values = chosen(scope)
-    found = connection.execute(sa.text(f"{query} ORDER BY a.leased_at_s DESC, a.sample_id LIMIT :limit"), values)
+    found = connection.execute(sa.text(f"{query} {ordered(scope)} LIMIT :limit"), values)
     return list(dict.fromkeys(row[0] for row in found))
+
+
+def ordered(scope: Scope) -> str:
+    """Newest lease first: by its index, but where a filter is narrower than the whole run."""
+    is_narrow = scope.step is not None or scope.group or scope.sample
+    return f"ORDER BY {'+' if is_narrow else ''}a.leased_at_s DESC, a.sample_id"
 
 
 def chosen(scope: Scope) -> tuple[str, dict[str, Any]]:
@@ -100,7 +111,6 @@ def chosen(scope: Scope) -> tuple[str, dict[str, Any]]:
             joins.append(join)
 
     groups = "JOIN groups g ON g.run = a.run AND g.group_id = a.group_id"
-    steps = "JOIN step_samples t ON t.run = a.run AND t.sample_id = a.sample_id"
     samples = "JOIN samples s ON s.run = a.run AND s.sample_id = a.sample_id"
     drops = "JOIN drops x ON x.run = a.run AND x.sample_id = a.sample_id"
     if scope.tenant:
@@ -115,11 +125,14 @@ def chosen(scope: Scope) -> tuple[str, dict[str, Any]]:
         narrow("a.group_id = :group_id", group_id=scope.group)
     if scope.sample:
         narrow("a.sample_id = :sample_id", sample_id=scope.sample)
+    source = "attempts a"
+    if scope.step is not None or scope.age is not None:
+        source = "step_samples t CROSS JOIN attempts a"
+        narrow("t.run = :run AND a.sample_id = t.sample_id")
     if scope.step is not None:
-        narrow("t.step = :step", steps, step=scope.step)
+        narrow("t.step = :step", step=scope.step)
     if scope.age is not None:
-        narrow("t.step - s.version_min >= :age", steps, age=scope.age)
-        narrow("s.run = :run", samples)
+        narrow("t.step - s.version_min >= :age", samples, age=scope.age)
     if scope.dispatched is not None:
         narrow(
             "EXISTS (SELECT 1 FROM dispatches d WHERE d.run = a.run AND d.group_id = a.group_id AND d.policy_version = :dispatched)",
@@ -144,10 +157,10 @@ def chosen(scope: Scope) -> tuple[str, dict[str, Any]]:
         narrow("a.leased_at_s >= :from_s", from_s=scope.from_s)
     if scope.to_s is not None:
         narrow("a.leased_at_s <= :to_s", to_s=scope.to_s)
-    return f"SELECT a.sample_id, a.leased_at_s FROM attempts a {' '.join(joins)} WHERE {' AND '.join(where)}", values
+    return f"SELECT a.sample_id, a.leased_at_s FROM {source} {' '.join(joins)} WHERE {' AND '.join(where)}", values
 
 
-_IN_STEP = "EXISTS (SELECT 1 FROM step_samples q WHERE q.run = a.run AND q.sample_id = a.sample_id)"
+_IN_STEP = "EXISTS (SELECT 1 FROM step_samples q WHERE q.run = a.run AND q.sample_id = a.sample_id AND COALESCE(q.targets, 0) >= 0)"
 _IN_DROPS = "EXISTS (SELECT 1 FROM drops q WHERE q.run = a.run AND q.sample_id = a.sample_id)"
 _IN_SAMPLES = "EXISTS (SELECT 1 FROM samples q WHERE q.run = a.run AND q.sample_id = a.sample_id)"
 _STATES = {
@@ -169,7 +182,7 @@ def details(connection: sa.Connection, scope: Scope, ids: Sequence[str]) -> list
     query = sa.text(_DETAILS).bindparams(sa.bindparam("ids", expanding=True))
     found: dict[str, Attempt] = {}
     for some in in_parts(ids):
-        for row in connection.execute(query, {"run": scope.run, "ids": some}):
+        for row in connection.execute(query, {"run": scope.run, "ids": some}).all():
             found.setdefault(row[0], Attempt(*row))
     return [found[one] for one in ids if one in found]
 

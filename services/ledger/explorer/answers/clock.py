@@ -1,5 +1,6 @@
 """The policy's own clock: how many optimizer steps were done at a time, when versions were published, which role each cell had."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,11 @@ class PolicyClock:
         """int64, the policy version at each time: updates done by then. NaN times give 0."""
         index = np.searchsorted(self.updated_at_s, np.nan_to_num(times_s, nan=-np.inf), side="right")
         return np.concatenate([[0], self.versions])[index]
+
+    def at_one(self, time_s: float) -> int:
+        """The same of a single time."""
+        done = bisect_right(self.updated_at_s, time_s)
+        return int(self.versions[done - 1]) if done else 0
 
     @property
     def newest(self) -> int:

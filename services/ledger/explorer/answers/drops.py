@@ -29,8 +29,8 @@ SELECT x.reason, count(*) AS samples, sum(x.turns) AS turns, sum(x.tokens) AS to
 FROM drops x {join} WHERE x.run = :run {narrow} GROUP BY x.reason ORDER BY count(*) DESC, x.reason
 """
 _TRAINED = """
-SELECT t.step, s.turns, s.truncated, count(*) AS samples FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id {join}
-WHERE t.run = :run {narrow} GROUP BY t.step, s.turns, s.truncated
+SELECT t.step, s.turns, s.truncated, count(*) AS samples FROM step_samples t CROSS JOIN samples s {join}
+WHERE s.run = t.run AND s.sample_id = t.sample_id AND t.run = :run {narrow} GROUP BY t.step, s.turns, s.truncated
 """
 _DROPPED = "SELECT x.turns, count(*) AS samples FROM drops x {join} WHERE x.run = :run AND x.reason <> 'duplicate' {narrow} GROUP BY x.turns"
 _SHARES = """
@@ -43,7 +43,7 @@ _FATES = """
 SELECT g.tenant, g.task_type, count(*) AS samples FROM {table} x JOIN groups g ON g.run = x.run AND g.group_id = x.group_id
 WHERE x.run = :run {only} {narrow} GROUP BY g.tenant, g.task_type
 """
-_IN_STEP = "AND EXISTS (SELECT 1 FROM step_samples t WHERE t.run = x.run AND t.sample_id = x.sample_id)"
+_IN_STEP = "AND EXISTS (SELECT 1 FROM step_samples t WHERE t.run = x.run AND t.sample_id = x.sample_id AND COALESCE(t.targets, 0) >= 0)"
 _WAITS = """
 SELECT d.tier, d.at_s, d.queue_wait_s, d.promotions FROM dispatches d JOIN groups g ON g.run = d.run AND g.group_id = d.group_id
 WHERE d.run = :run AND d.purpose = 'train' {narrow} ORDER BY d.at_s

@@ -16,7 +16,6 @@ import heapq
 from collections import defaultdict
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 
 from services.ledger.explorer.answers.attempts import Attempt, details, in_parts, newest
@@ -67,7 +66,7 @@ def segments_of(connection: sa.Connection, run: str, ids: list[str]) -> dict[str
     query = sa.text(_CALLS).bindparams(sa.bindparam("ids", expanding=True))
     calls: dict[str, list[Segment]] = defaultdict(list)
     for some in in_parts(ids):
-        for sample, started, first, at, low, mean, high in connection.execute(query, {"run": run, "ids": some}):
+        for sample, started, first, at, low, mean, high in connection.execute(query, {"run": run, "ids": some}).all():
             if low is None or at is None:
                 continue
             begin = min(first or started or at, at)
@@ -101,7 +100,7 @@ def _bar(attempt: Attempt, segments: list[Segment], clock: PolicyClock) -> dict[
         or (clock.now_s if attempt.state in ("running", "ready") else active)
     )
     # what a gradient of now would find old: the step that trained it, else the next step
-    step = attempt.step if attempt.step is not None else int(clock.at(np.array([end]))[0])
+    step = attempt.step if attempt.step is not None else clock.at_one(end)
     dispatched = attempt.dispatched or 0
     ages = [max(0, step - version) for _, _, version in segments]
     return {

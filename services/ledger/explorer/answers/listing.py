@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gyre.errors import InvalidInput
-from services.ledger.explorer.answers.attempts import Attempt, chosen, details
+from services.ledger.explorer.answers.attempts import Attempt, chosen, details, ordered
 from services.ledger.explorer.scope import Scope
 
 PAGE = 200
@@ -26,7 +26,7 @@ def listing(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
         except ValueError as error:
             raise InvalidInput(f"after={scope.after}: a cursor of this list") from error
         query += " AND (a.leased_at_s < :after_s OR (a.leased_at_s = :after_s AND a.sample_id > :after))"
-    found = connection.execute(sa.text(f"{query} ORDER BY a.leased_at_s DESC, a.sample_id LIMIT :limit"), values).all()
+    found = connection.execute(sa.text(f"{query} {ordered(scope)} LIMIT :limit"), values).all()
     attempts = details(connection, scope, list(dict.fromkeys(row[0] for row in found)))
     is_full = len(found) == values["limit"]
     return {

@@ -14,6 +14,7 @@ Over the newest executions of the scope (at most `scope.limit`), from their firs
 """
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -44,12 +45,14 @@ Call = tuple[float, float, int | None, int, str]
 def pressure(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives."""
     clock = policy_clock(connection, scope.run)
+    scope = replace(scope, purpose="all")  # evaluations keep cells busy too
     ids = newest(connection, scope)
     attempts = details(connection, scope, ids)
     starts = [row.dispatched_at_s or row.leased_at_s for row in attempts if row.dispatched_at_s or row.leased_at_s]
     from_s, to_s = min(starts, default=clock.now_s), clock.now_s
+    trained = [row for row in attempts if row.purpose == "train"]
     answer: dict[str, Any] = {
-        "from_s": from_s, "to_s": to_s, "backlogs": _backlogs(attempts, from_s, to_s), "published": clock.published,
+        "from_s": from_s, "to_s": to_s, "backlogs": _backlogs(trained, from_s, to_s), "published": clock.published,
         "waterlevel": [], "capacity": [], "cells": [], "roles": [], "version": clock.newest,
     }  # fmt: skip
     if not scope.is_operator:
@@ -114,7 +117,9 @@ def _calls(connection: sa.Connection, run: str, ids: list[str]) -> dict[str, lis
     found: dict[str, list[Call]] = defaultdict(list)
     names: dict[str, list[str]] = {}
     for some in in_parts(ids):
-        for sample, cells, started, wait, at, version, tokens in connection.execute(query, {"run": run, "ids": some}):
+        for sample, cells, started, wait, at, version, tokens in connection.execute(
+            query, {"run": run, "ids": some}
+        ).all():
             if at is None:
                 continue
             if cells not in names:
@@ -158,10 +163,12 @@ def _cells(
 def _serving(calls: list[Call], published_at_s: np.ndarray, versions: np.ndarray) -> list[dict[str, Any]]:
     """Stretches of one version; `behind` counts at the stretch's end, from what had been published when its last call began."""
     found: list[dict[str, Any]] = []
-    for begin, end, version, _, sample in calls:
+    newest = versions[
+        np.searchsorted(published_at_s, np.array([call[0] for call in calls], float), side="right")
+    ].tolist()
+    for (begin, end, version, _, sample), newest_then in zip(calls, newest, strict=True):
         if version is None:
             continue
-        newest_then = int(versions[np.searchsorted(published_at_s, begin, side="right")])
         if not found or found[-1]["version"] != version:
             found.append({"from_s": begin, "to_s": end, "version": version, "behind": 0, "calls": 0, "sample": sample})
         last = found[-1]

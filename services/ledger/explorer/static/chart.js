@@ -1,6 +1,12 @@
 // A uPlot chart with what a mouse alone would miss: focus, arrow keys, a spoken value, and Enter as the click on a point.
 import { html, uPlot, useEffect, useRef, useState } from "./lib.js";
 
+// Hours of a day as everywhere else on these pages; under it the day, where it changes.
+const TIMES = [
+  [86400, "{YYYY}-{MM}-{DD}", null, null, null, null, null, null, 1], [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, null, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1], [0.001, "{HH}:{mm}:{ss}.{fff}", null, null, null, null, null, null, 1],
+];
+
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // series: [{label, colour: css variable or colour, width, dash, points, fill, step, bars}], data: [x, ...ys]. `open(index)`: a point was chosen.
@@ -26,9 +32,9 @@ export function Chart({ label, data, series, open, say, height = 260, isTime = f
     const axis = { stroke: style("--soft"), grid: { stroke: style("--grid"), width: 1 }, ticks: { stroke: style("--grid"), size: 4 }, font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif", labelSize: 18 };
     const made = new uPlot({
       width: box.current.clientWidth, height,
-      scales: { x: { time: isTime }, y: { range: (_u, low, high) => [Math.min(yMin, low ?? 0), (high ?? 1) + Math.max(((high ?? 1) - (low ?? 0)) * 0.08, 1e-9)] } },
+      scales: { x: { time: isTime, ...(series.some((one) => one.bars) ? { range: (_u, low, high) => [(low ?? 0) - 0.6, (high ?? 1) + 0.6] } : {}) }, y: { range: (_u, low, high) => [Math.min(yMin, low ?? 0), (high ?? 1) + Math.max(((high ?? 1) - (low ?? 0)) * 0.08, 1e-9)] } },
       axes: [
-        { ...axis, label: xLabel || undefined, ...(isTime ? {} : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] }) },
+        { ...axis, label: xLabel || undefined, ...(isTime ? { values: TIMES } : { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000] }) },
         { ...axis, label: yLabel || undefined, size: 46 },
       ],
       legend: { live: true, markers: { width: 3 } },
@@ -61,7 +67,8 @@ export function Chart({ label, data, series, open, say, height = 260, isTime = f
     if (event.key === "Enter" && index.current >= 0) { event.preventDefault(); open?.(index.current); return; }
     if (!(event.key in moves) || last < 0) return;
     event.preventDefault();
-    index.current = Math.max(0, Math.min(last, index.current < 0 ? (moves[event.key] > 0 ? 0 : last) : index.current + moves[event.key]));
+    const at = index.current >= 0 ? index.current : moves[event.key] > 0 ? -1 : last + 1;
+    index.current = Math.max(0, Math.min(last, at + moves[event.key]));
     const u = plot.current;
     u.setCursor({ left: u.valToPos(data[0][index.current], "x"), top: u.over.clientHeight / 3 });
     speak(say ? say(index.current) : `${xName(data[0][index.current])}: ${series.map((one, at) => `${one.label} ${data[at + 1][index.current] ?? "none"}`).join(", ")}`);

@@ -66,7 +66,7 @@ function App() {
   const [error, fail] = useState(null);
   const look = useCallback(() => {
     fail(null);
-    ask("session").then(set, (problem) => (problem.status === 401 ? set(null) : fail(problem)));
+    ask("session").then(set, fail);
   }, []);
   useEffect(look, []);
   const whole = useMemo(() => session && {

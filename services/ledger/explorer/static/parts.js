@@ -38,11 +38,11 @@ export function Title({ children, sub, side }) {
   return html`<div class="title"><div><h1>${children}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>${side && html`<div class="side">${side}</div>`}</div>`;
 }
 
-export function AgeLegend({ cap }) {
+export function AgeLegend({ cap, name = "Age, steps" }) {
   const last = AGE_COLOURS.length - 1;
   const ages = [...new Set([0, 1, 2, 3, 4, 5, 6].map((at) => Math.round((at * Math.max(cap, 2)) / last)))];
   return html`
-    <p class="legend" aria-label="Colours of age"><span>Age, steps</span>
+    <p class="legend" aria-label="Colours of age"><span>${name}</span>
       ${ages.map((age, index) => html`<span class="swatch" key=${age}><i style=${{ background: ageColour(age, cap) }}></i>${age}${index === ages.length - 1 ? "+" : ""}</span>`)}
     </p>`;
 }
