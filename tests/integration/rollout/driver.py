@@ -41,6 +41,7 @@ class EnvironmentDouble:
 
     def __init__(self, run: TestRun, instance: str, name: str, slots: int = 8) -> None:
         self.run, self.instance, self.name, self.slots = run, instance, name, slots
+        self.endpoint = "rollout"
         self.running: list[tuple[str, int]] = []
         self.inbox: asyncio.Queue[pb.AttachResponse] = asyncio.Queue()
         self.broken = asyncio.Event()
@@ -51,7 +52,7 @@ class EnvironmentDouble:
     async def attach(self) -> pb.AttachResponse:
         self.broken.clear()
         self._outgoing: asyncio.Queue[pb.AttachRequest] = asyncio.Queue()
-        self._channel = open_channel(self.run.folder.endpoint("rollout"), self.run.environment_key)
+        self._channel = open_channel(self.run.folder.endpoint(self.endpoint), self.run.environment_key)
         running = [pb.Running(execution_id=e, attempt=a) for e, a in self.running]
         hello = pb.Hello(environment=self.name, slots=self.slots, instance_id=self.instance, running=running)
         await self._outgoing.put(pb.AttachRequest(request_id="hello", hello=hello))

@@ -1,0 +1,84 @@
+"""Two gateways of one run: any of them takes a call, one of them writes a session, and either may be lost (state and restarts, B1)."""
+
+import asyncio
+import signal
+
+import openai
+import pytest_asyncio
+
+from gyre.api.rollout.v1 import environments_pb2 as pb
+from gyre.bus.server import free_port
+from tests.support import TestRun
+
+from .conftest import SETTINGS
+from .driver import Driver
+from .test_gateway import GOOD, START, said_back
+
+PATIENCE_S = 60.0
+
+
+@pytest_asyncio.fixture
+async def driver(tmp_path, model_dir):
+    """One cell; the environment is attached to the first gateway."""
+    settings = {
+        **SETTINGS, "scheduler": {"cells": 1}, "rollout": {**SETTINGS["rollout"], "gateways": 2, "lease_s": 5.0}, "model": {"path": str(model_dir)},
+    }  # fmt: skip
+    run = TestRun(tmp_path, settings)
+    names = ("bus", "scheduler", "rollout", "gateway", "cell-0")
+    more = {name: f"127.0.0.1:{free_port()}" for name in ("rollout-1", "gateway-1")}
+    run.folder.write_endpoints({name: run.folder.endpoint(name) for name in names} | more)
+    async with run:
+        cell = await run.start("services.rollout.cell", "--cell", "0", endpoint="cell-0")
+        first = await run.start("services.rollout", endpoint="rollout")
+        await run.start("services.rollout", "--gateway", "1", endpoint="rollout-1")
+        made = Driver(run, first, [cell])
+        made._change = {"cell-0": 0}
+        async with made:
+            await made.new_environment()
+            yield made
+            await made.environment.detach()
+
+
+def client(driver: Driver, gateway: str, key: str) -> openai.AsyncOpenAI:
+    """With the patience of a harness: 503 is asked again."""
+    base = f"http://{driver.run.folder.endpoint(gateway)}/v1"
+    return openai.AsyncOpenAI(base_url=base, api_key=key, max_retries=20, timeout=PATIENCE_S)
+
+
+async def test_a_session_goes_on_at_the_other_gateway_when_its_own_is_killed(driver):
+    """A call at the wrong gateway is passed on, streamed or not; after kill -9 the other one takes the session over with all its tokens: one path, no
+    call twice, the ending's books whole."""
+    key, attempt = await driver.begin(turns_max=20)
+    here, there = client(driver, "gateway", key), client(driver, "gateway-1", key)
+    first = await here.chat.completions.create(model="m", messages=START)
+    messages = [*START, said_back(first.choices[0].message), {"role": "user", "content": "on"}]
+    second = await there.chat.completions.create(model="m", messages=messages)
+    messages += [said_back(second.choices[0].message), {"role": "user", "content": "and on"}]
+    streamed = [chunk async for chunk in await there.chat.completions.create(model="m", messages=messages, stream=True)]
+    assert streamed[-1].choices[0].finish_reason is not None
+    await driver.recorded(3)
+
+    await driver.environment.detach()
+    driver.gateway.send_signal(signal.SIGKILL)
+    await driver.gateway.wait()
+    environment = driver.environment
+    environment.endpoint = "rollout-1"
+    welcome = await environment.attach()
+    assert not welcome.welcome.unknown
+    again = await there.chat.completions.create(model="m", messages=messages)
+    assert again.id == streamed[0].id, "the retry of a call on record is that record"
+    messages += [said_back(again.choices[0].message), {"role": "user", "content": "last"}]
+    await there.chat.completions.create(model="m", messages=messages)
+
+    ended = pb.Ended(ending="completed", reason="submitted", evaluation=GOOD)
+    name = await environment.say(driver.execution, attempt, ended=ended)
+    async with asyncio.timeout(PATIENCE_S):
+        while (reply := await environment.inbox.get()).request_id != name:
+            pass
+    assert reply.HasField("accepted"), reply
+    ending = await driver.ending()
+    records = await driver.recorded(4)
+    assert [record.call_index for record in records] == [0, 1, 2, 3]
+    assert [record.parent for record in records] == ["", *(record.call_id for record in records[:-1])]
+    assert [r.parent_tokens for r in records[1:]] == [r.prompt_tokens + len(r.output_ids) // 4 for r in records[:-1]]
+    assert (ending.attempt, ending.turns, ending.calls) == (attempt, 4, 4)
