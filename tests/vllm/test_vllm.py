@@ -10,6 +10,7 @@ import pytest
 
 from services.rollout.engine import Engine, FinishReason, WeightsRefused
 from services.rollout.engine.vllm.plugin.gyre_vllm.digest import digest_of
+from services.rollout.engine.vllm.process import segments
 from tests.vllm.conftest import CONTEXT_MAX, SLOTS
 from tests.vllm.reference import PROMPT, logprobs, start
 
@@ -145,6 +146,8 @@ def test_a_killed_vllm_is_replaced_and_its_calls_go_on(engine, policies, which):
     """A6: `kill -9` in mid-call: the call ends as `migrated` with its tokens, none of the group survives, a new process serves the same weights."""
     server = psutil.Process(engine._process.pid)
     group = [server, *server.children(recursive=True)]
+    shared = segments(server.pid)
+    assert shared
     call = start(engine, f"killed-{which}", tokens=500)
     assert call.first.wait(WAIT_S)
     victim = server if which == "server" else _worker(group)
@@ -153,6 +156,7 @@ def test_a_killed_vllm_is_replaced_and_its_calls_go_on(engine, policies, which):
     wait_until(lambda: engine.stats().loaded and engine._process.pid not in (None, server.pid))
     _, alive = psutil.wait_procs(group, timeout=60)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+    assert not any(path.exists() for path in shared), "vLLM's shared memory is still there"
     assert_labels_are_right(call, policies)
     rest = start(engine, f"resumed-{which}", tokens=500, resume=call.ids).wait(WAIT_S)
     assert len(call.ids) + len(rest.ids) == 500

@@ -20,7 +20,8 @@ from services.rollout.engine.vllm.client import Silent, VllmClient
 log = logging.getLogger(__name__)
 
 PLUGIN = Path(__file__).parent / "plugin"
-GRACE_S = 5.0
+GRACE_S = 3.0
+"""Well within what the supervisor gives a cell; vLLM has nothing to save."""
 HEALTH_EVERY_S = 0.5
 SAY_EVERY_S = 15.0
 
@@ -42,6 +43,8 @@ class VllmProcess:
         self._command = command(model_dir, slots, context_max, config, device, self.socket, extension)
         self._variables = variables(config, device, threads, (PLUGIN, *plugins))
         self._process: asyncio.subprocess.Process | None = None
+        self._segments: set[Path] = set()
+        """Shared memory of the group, which a killed vLLM leaves behind."""
 
     @property
     def pid(self) -> int | None:
@@ -75,6 +78,7 @@ class VllmProcess:
                 said_s = now_s
                 log.info("vLLM starts since %.0f s: %s", now_s - began_s, self.last_words())
             await asyncio.sleep(HEALTH_EVERY_S)
+        self._segments = segments(self._process.pid)
         log.info("vLLM is up after %.1f s, process %d", time.monotonic() - began_s, self._process.pid)
 
     async def died(self) -> None:
@@ -98,6 +102,8 @@ class VllmProcess:
         await process.wait()
         if self._process is process:
             self._process = None
+            while self._segments:
+                self._segments.pop().unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Remove the socket's folder; the process has ended."""
@@ -107,6 +113,19 @@ class VllmProcess:
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def segments(group: int) -> set[Path]:
+    """Named shared memory that a process of the group has mapped."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getpgid(int(folder.name)) == group:
+                lines = (folder / "maps").read_text().splitlines()
+                found |= {Path(line.split()[-1]) for line in lines if "/dev/shm/psm_" in line}
+        except (OSError, ProcessLookupError):  # ended meanwhile
+            continue
+    return {path for path in found if path.exists()}
 
 
 def command(
