@@ -77,7 +77,8 @@ def _execution(group: str, execution: str, number: int, version: int, at_s: floa
     facts.append(r.SampleReady(
         sample_id=sample, **own, task_type=task_type, tenant="default", reward=0.5, rewards={}, success=True, truncated=False, advantage=0.1,
         turns=CALLS, tokens_tree=24, tokens_flat=24, targets_chosen=24, targets_sampled=24, paths=1, policy_version=version,
-        version_min=max(0, version - 4) if number % 7 == 0 else version, version_mean=float(version), version_max=version + 1, at_s=begin_s + took_s + 0.1,
+        version_min=max(0, version - 4) if number % 7 == 0 else version, version_mean=float(version), version_max=version + 1,
+        at_s=begin_s + took_s + 0.1,
     ))  # fmt: skip
     return facts
 
@@ -88,6 +89,7 @@ def _step(step: int, members: list[str], at_s: float) -> list[r.Fact]:
             step=step, cause="turns", turns=len(members) * CALLS, turns_target=len(members) * CALLS, groups=[], sample_ids=members, micro_ids=[],
             divisor=len(members), truncated_share=0.0, failed_share={}, no_gradient=False, staleness_mean=1.0, staleness_max=1, at_s=at_s - 2,
         ),
-        r.StepUpdated(step=step, version=step + 1, burst=step, sample_ids=members, micro_cells={}, metrics={"loss": 0.1}, opened_at_s=at_s - 2, at_s=at_s),
+        r.StepUpdated(step=step, version=step + 1, burst=step, sample_ids=members, micro_cells={}, metrics={"loss": 0.1}, opened_at_s=at_s - 2,
+                      at_s=at_s),
         r.WeightsPublished(version=step + 1, path="w", checksum="c", bytes=1, at_s=at_s + 0.1),
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Record a real run with the planted fault: `python -m tests.browser.record FOLDER [--model DIR]`; about two minutes on two quiet cores.
 
-Three cells, fixed split: cell 0 trains, 1 and 2 sample, and cell 1 stops taking new weights (tests/browser/fault). Without --model one is warm-started.
+Three cells, fixed split: cell 0 trains, 1 and 2 sample, and cell 1 stops taking new weights (tests/browser/fault). Without --model one is
+warm-started.
 """
 
 import argparse

@@ -1,7 +1,9 @@
-"""10,000 executions in one view: first paint under 2 s, panning at 30 frames a second. The figures are the promise, and the browser draws without a GPU."""
+"""10,000 executions in one view: first paint under 2 s, panning at 30 frames a second. The figures are the promise, and the browser draws
+without a GPU."""
 
 import json
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -53,7 +55,7 @@ def test_ten_thousand_executions_are_drawn_within_two_seconds_and_follow_the_han
     times = page.evaluate(FRAMES.replace("STEPS", str(PAN_STEPS)))
     frames = int(page.locator(".lanes canvas").get_attribute("data-drawn")) - drawn
     seconds = (times[-1] - times[0]) / 1000
-    slowest_ms = max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    slowest_ms = max(later - earlier for earlier, later in pairwise(times))
     figures = {
         "first_paint_s": round(paint_s, 3),
         "seen_s": round(seen_s, 3),

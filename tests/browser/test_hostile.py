@@ -44,8 +44,8 @@ def hostile_facts() -> list[r.Fact]:
     )
     facts += [
         r.AlarmRaised(kind=MARKUP, message=MARKUP + ESCAPES + LINE, service="cell-0", at_s=33.0),
-        r.RewardScored(sample_id=SAMPLE, execution_id="g000001-e0", group_id="g000001", attempt=1, task_type="t", evaluator=MARKUP, kind="rule", value=1.0,
-                       valid=True, partial=False, tries=1, took_s=1.0, evidence={"x": LINE}, looked_at=[], detail=LINE, at_s=10.5),
+        r.RewardScored(sample_id=SAMPLE, execution_id="g000001-e0", group_id="g000001", attempt=1, task_type="t", evaluator=MARKUP, kind="rule",
+                       value=1.0, valid=True, partial=False, tries=1, took_s=1.0, evidence={"x": LINE}, looked_at=[], detail=LINE, at_s=10.5),
     ]  # fmt: skip
     return facts
 
@@ -80,7 +80,8 @@ def hostile_tree(folder, model) -> None:
             call_id=f"{SAMPLE}-c{index}", execution_id="g000001-e0", group_id="g000001", attempt=1, call_index=index, purpose="train",
             parent=f"{SAMPLE}-c{index - 1}" if index else "", parent_tokens=parent_tokens, prompt_delta=r.pack(tokenizer.encode(prompt).ids, "int32"),
             prompt_tokens=parent_tokens + len(prompt), output_ids=r.pack(said, "int32"), logprobs=r.pack([-1.0] * len(said), "float32"),
-            versions=r.pack([0] * len(said), "int32"), sampling=r.Sampling(temperature=1.0, top_p=1.0, max_tokens=999, seed=1), finish_reason="stop", at_s=5.0,
+            versions=r.pack([0] * len(said), "int32"), sampling=r.Sampling(temperature=1.0, top_p=1.0, max_tokens=999, seed=1), finish_reason="stop",
+            at_s=5.0,
         )  # fmt: skip
 
     first = record(0, MARKUP, MARKUP, 0)

@@ -14,6 +14,11 @@ CAP = 6
 """trajproc.age_steps_max of the recorded run."""
 OLD = ["#a81d2e", "#dc5527", "#ee8d31"]
 """Colours of the highest ages, oldest first (static/format.js)."""
+SCREENS = {
+    "Age": "Age by step", "Swim-lanes": "Swim-lanes", "Origin of age": "Where the age came from", "Lineage": "Lineage", "Drops": "Drops and fairness",
+    "Pressure": "Pressure", "Rows": "Executions",
+}  # fmt: skip
+"""Name in the navigation → heading."""
 FIND = """
 (canvas, colours) => {
   const { width, height } = canvas, ratio = devicePixelRatio;
@@ -123,8 +128,7 @@ def test_every_screen_opens_in_both_themes_without_a_complaint(page, planted, se
     opened(page, served(planted))
     for theme in ("dark", "light"):
         page.get_by_role("button", name=f"Change to the {theme} theme").click()
-        for name, heading in (("Age", "Age by step"), ("Swim-lanes", "Swim-lanes"), ("Origin of age", "Where the age came from"), ("Lineage", "Lineage"),
-                              ("Drops", "Drops and fairness"), ("Pressure", "Pressure"), ("Rows", "Executions")):  # fmt: skip
+        for name, heading in SCREENS.items():
             page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
             page.get_by_role("heading", name=heading, level=1).wait_for()
             page.locator("main section").first.wait_for()
