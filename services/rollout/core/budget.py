@@ -14,6 +14,7 @@
 from gyre.errors import GyreError, Overloaded
 from gyre.ids import seed_for
 from gyre.records import Sampling
+from gyre.records.call import output_room
 from services.rollout.core.keys import Claims
 from services.rollout.core.options import BadRequest
 from services.rollout.core.request import ChatRequest
@@ -55,14 +56,20 @@ def check_room(claims: Claims, session: Session, unrecorded: int, live: int) -> 
 
 
 def sampling_of(
-    claims: Claims, request: ChatRequest, prompt: Prompt, session: Session, context_max: int, prefix: str
+    claims: Claims,
+    request: ChatRequest,
+    prompt: Prompt,
+    session: Session,
+    context_max: int,
+    payload_bytes: int,
+    prefix: str,
 ) -> tuple[Sampling, bool]:
     """Parameters inside the execution's bounds, and whether the context bounds the output. Raises BadRequest.
 
     Training samples are drawn at the task's own temperature and top_p whatever the harness asks: the loss assumes it. Evaluations may ask for less
-    of either. Calls that run at once may each use what is left of tokens_max."""
+    of either. Calls that run at once may each use what is left of tokens_max. A record has to fit `payload_bytes`."""
     context_max = min(claims.context_tokens_max, context_max)
-    room = context_max - len(prompt.ids)
+    room = min(context_max - len(prompt.ids), output_room(len(prompt.ids), payload_bytes))
     if room < 1:
         raise BadRequest(
             f"prompt is too long: {len(prompt.ids)} tokens > {context_max - 1} maximum; the context holds {context_max} with the reply",

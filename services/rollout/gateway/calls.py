@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from gyre.bus import Bus
+from gyre.bus.server import MAX_PAYLOAD_BYTES
 from gyre.clock import Clock
 from gyre.config import Config
 from gyre.errors import Conflict, GyreError, InvalidInput, NotFound, Overloaded, Unavailable
@@ -131,7 +132,9 @@ class ModelCalls:
         if running is not None and not (running.work is not None and running.work.is_abandoned):
             return running
         context_max, prefix = self._config.rollout.context_max, self.model.prefix(request.force)
-        sampling, is_context_bound = sampling_of(claims, request, prompt, entry.session, context_max, prefix)
+        sampling, is_context_bound = sampling_of(
+            claims, request, prompt, entry.session, context_max, MAX_PAYLOAD_BYTES, prefix
+        )
         wanted = {name: getattr(sampling, name) for name in sampling.__struct_fields__ if name != "seed"}
         if (record := entry.session.recorded(prompt.digest, wanted)) is not None:
             return self._answered(entry, key, record, request)
@@ -241,7 +244,7 @@ class ModelCalls:
         self, claims: Claims, role: Verdict, entry: Open, key: tuple[bytes, str], prompt: Prompt, running: Running, index: int,
         is_context_bound: bool,
     ) -> None:  # fmt: skip
-        work = running.work
+        work, ended_at_s = running.work, 0.0
         assert work is not None
         try:
             await running.going.wait()
@@ -256,7 +259,8 @@ class ModelCalls:
             running.is_recorded = True
             self.recorded += 1
             self.tokens_sampled += len(work.ids)
-            trace_call(claims, record)
+            ended_at_s = self._clock.now_s()
+            trace_call(claims, record, ended_at_s)
             await running.going.wait()
             if record.finish_reason == "cancelled" or entry.closing:
                 raise ExecutionOver(f"{work.call_id} was abandoned")
@@ -278,7 +282,7 @@ class ModelCalls:
                 del entry.running[key]
             entry.live.discard(running)
             if not entry.live and not entry.closing:
-                at_s = self._clock.now_s()
+                at_s = ended_at_s or self._clock.now_s()
                 self.idle.begins(entry.session.sample_id, at_s, claims.traceparent, claims.execution_id, claims.attempt)
             running.changed.set()
 

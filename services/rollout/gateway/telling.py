@@ -41,11 +41,11 @@ def reply_of(record: CallRecorded, model: str, parsed: Parsed) -> Reply:
     )  # fmt: skip
 
 
-def trace_call(claims: Claims, record: CallRecorded) -> None:
-    """The span `chat policy`."""
+def trace_call(claims: Claims, record: CallRecorded, ended_at_s: float) -> None:
+    """The span `chat policy`, up to where its record is stored and its reply may leave."""
     versions = memoryview(record.versions).cast("i")
     emit_span(
-        "chat policy", record.started_at_s, record.at_s, claims.traceparent,
+        "chat policy", record.started_at_s, ended_at_s, claims.traceparent,
         **{
             "gen_ai.operation.name": "chat", "gen_ai.request.model": "policy",
             "gen_ai.usage.input_tokens": record.prompt_tokens, "gen_ai.usage.output_tokens": len(versions),

@@ -9,8 +9,9 @@ import pytest
 
 from gyre.clock import ManualClock
 from gyre.config import Config
+from gyre.errors import Conflict, Overloaded, Unavailable
 from gyre.records import CallRecorded, array
-from services.rollout.core.budget import TurnsOver
+from services.rollout.core.budget import CallsOver, TokensOver, TurnsOver
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
@@ -150,6 +151,46 @@ async def test_closing_an_execution_aborts_and_records_its_calls_first(made):
     assert (bus.records[1].finish_reason, bus.records[1].delivered) == ("cancelled", False)
     assert totals.tokens_sampled == sum(len(record.output_ids) // 4 for record in bus.records)
     assert isinstance(running.done.exception(), ExecutionOver) and calls.sessions == 0
+
+
+async def test_the_budget_of_an_execution_is_an_ending_of_its_own(made):
+    """B4, C6: what is sampled in all, calls begun, calls at once; who must end it is told, for which limit."""
+    calls, pool, _, _ = made
+    told = []
+    calls.on_budget = lambda claims, limit: told.append(limit)
+    await calls.begin(claims(tokens_max=1), request(START), MAIN).done
+    assert pool.seen[0].sampling.max_tokens == 1, "the last call is cut where the tokens end"
+    following = request([*START, {"role": "user", "content": "more"}])
+    with pytest.raises(TokensOver):
+        calls.begin(claims(tokens_max=1), following, MAIN)
+    with pytest.raises(CallsOver):
+        calls.begin(claims(calls_max=1), following, MAIN)
+    assert told == ["tokens", "calls"]
+    await calls.begin(
+        claims(calls_max=1, tokens_max=1), request(START), MAIN
+    ).done  # a retry is answered from its record
+    pool.go.clear()
+    under_way = calls.begin(claims(concurrency_max=1), following, MAIN)
+    with pytest.raises(Overloaded, match="at most 1 may"):
+        calls.begin(claims(concurrency_max=1), request([*START, *START]), MAIN)
+    pool.go.set()
+    await under_way.done
+    assert told == ["tokens", "calls"], "too many at once ends nothing"
+
+
+async def test_a_session_that_another_gateway_writes_is_let_go(made):
+    """State and restarts: the log refuses the record, the harness is told to ask again, what is known here is forgotten."""
+    calls, _, bus, _ = made
+    calls.restore("g000001-e0-a1", [], newest=4)
+
+    async def refuse(record, traceparent="", after=None):
+        assert after == 4
+        raise Conflict("somebody else wrote there")
+
+    bus.publish = refuse
+    with pytest.raises(Unavailable, match="ask again"):
+        await calls.begin(claims(), request(START), MAIN).done
+    assert calls.sessions == 0
 
 
 async def test_spans_carry_the_words_of_the_genai_conventions(made, monkeypatch):
