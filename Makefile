@@ -8,7 +8,7 @@ CHROMIUM := /usr/bin/chromium
 VLLM := build/vllm
 SMOLLM2 := build/smollm2
 
-.PHONY: help venv train test test-slow test-harness setup-vllm test-vllm test-foreign test-typescript test-browser lint protos clean
+.PHONY: help venv train test test-slow test-harness setup-vllm test-vllm test-foreign test-typescript test-adapters test-browser lint protos clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -66,6 +66,18 @@ test-browser: venv  ## the trace explorer in Debian's Chromium: a debugging stor
 		{ echo "no $(CHROMIUM): install Debian's package chromium, or say CHROMIUM=/path/to/one"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
 	GYRE_BROWSER=$(CHROMIUM) $(BIN)/python -m pytest tests/browser --timeout 1200
+
+ADAPTERS := build/adapters
+# Each library in an environment of its own: their dependencies are heavy and do not go together. verifiers runs our adapter, so it has gyre's, too.
+test-adapters: venv  ## Gymnasium's friends: OpenEnv, verifiers and MCP's own library at the real rollout service (pip install, about 1 GB)
+	for pair in openenv=openenv==0.10.0 mcp=mcp==2.3.0 verifiers=verifiers==0.2.0; do \
+	  folder=$(ADAPTERS)/$${pair%%=*}; test -e $$folder/.installed-$${pair##*=} && continue; \
+	  test -x $$folder/bin/python || $(PYTHON) -m venv $$folder || exit 1; \
+	  ours=$$(test $${pair%%=*} = verifiers && $(BIN)/python tools/dependencies.py); \
+	  $$folder/bin/python -m pip install --quiet --disable-pip-version-check $${pair#*=} $$ours || exit 1; \
+	  touch $$folder/.installed-$${pair##*=}; \
+	done
+	GYRE_ADAPTERS=$(ADAPTERS) $(BIN)/python -m pytest tests/adapters
 
 lint: venv  ## style of code and contracts
 	$(BIN)/ruff check .
