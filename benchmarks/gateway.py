@@ -5,6 +5,7 @@ the same calls at that cell without a gateway; what is added is the difference o
 own work included.
 
     added_ms_p50_<n>, added_ms_p99_<n>   n sessions at once, histories of some turns
+    cpu_ms_turns_<t>                     processor time of the gateway for such a call: other work on the machine changes it less
     added_ms_turns_<t>                   one session at a time, after t turns (median); tokens_turns_<t> of prompt
     history_growth_128                   added_ms_turns_128 / added_ms_turns_1
     records_per_s                        calls that are through in a second where the engine takes no time; gateway_cpu_ms: processor time of each
@@ -15,6 +16,7 @@ own work included.
 
 import argparse
 import asyncio
+import hashlib
 import json
 import sys
 import tempfile
@@ -26,19 +28,21 @@ import aiohttp
 
 from benchmarks.gateway_parts.load import Direct, Session, spread
 from benchmarks.gateway_parts.rig import Rig
+from gyre.records import WeightsPublished
 
 SESSIONS = (1, 64, 256)
 ENGINE_S = 2.0
 """Of one call under `latency`: some hundred tokens of a model in use take this long."""
 LATENCY_ROUNDS, LATENCY_BLOCKS = 3, 3
 TURNS = (1, 32, 128)
-HISTORY_ROUNDS, HISTORY_CALLS = 5, 12
+HISTORY_CALLS = 40
 RECORDS_SESSIONS, RECORDS_CALLS = 16, 40
 MEMORY_SESSIONS, MEMORY_TURNS = 60, 16
 MEMORY_SESSIONS_LONG = 6
 EXECUTIONS = 500
 """More than all parts use."""
 FAIR_SESSIONS, FAIR_SLOTS, FAIR_CALLS, FAIR_ENGINE_S = 1000, 64, 3, 0.4
+PUBLISHED = 5
 CELL = "benchmarks.gateway_parts.cell"
 
 
@@ -70,8 +74,9 @@ class Bench:
             await session.call(0.001)
         for _ in range(LATENCY_BLOCKS):
             through += await spread([lambda s=s: s.call(engine_s) for s in sessions], engine_s, rounds)
-            ids = [[7] * s.prompt_tokens for s in sessions]
-            alone += await spread([lambda i=i: self._direct.call(i, engine_s) for i in ids], engine_s, rounds)
+            alone += await spread(
+                [lambda s=s: self._direct.call(s.prompt_tokens, engine_s) for s in sessions], engine_s, rounds
+            )
         found = {
             f"added_ms_{name}_{count}": round(1e3 * (quantile(through, share) - quantile(alone, share)), 2)
             for name, share in (("p50", 0.5), ("p99", 0.99))
@@ -82,34 +87,24 @@ class Bench:
         return found
 
     async def history(self, turns: int) -> dict[str, float]:
-        """Median over fresh sessions that have made `turns − 1` turns, each for its next calls; alone with as long a prompt."""
-        through, alone, tokens = [], [], []
-        for session in await self.sessions(HISTORY_ROUNDS if turns < 128 else 2):
+        """Medians over calls number `turns` and the next of sessions, begun anew each time for the first; alone with as long a prompt."""
+        sessions = await self.sessions(HISTORY_CALLS if turns == 1 else 2)
+        for session in sessions:
             while session.turns < turns - 1:
                 await session.call(0.001)
-            for _ in range(1 if turns == 1 else HISTORY_CALLS):
+        through, alone, tokens, cpu_s = [], [], [], 0.0
+        for session in sessions:
+            for _ in range(1 if turns == 1 else HISTORY_CALLS // 2):
+                before_s = self._rig.processor_s("rollout")
                 through.append(await session.call(0.02))
+                cpu_s += self._rig.processor_s("rollout") - before_s
                 tokens.append(session.prompt_tokens)
-                alone.append(await self._direct.call([7] * session.prompt_tokens, 0.02))
+                alone.append(await self._direct.call(session.prompt_tokens, 0.02))
         found = {
             f"added_ms_turns_{turns}": round(1e3 * (median(through) - median(alone)), 2),
-            f"tokens_turns_{turns}": round(median(tokens)),
-        }
+            f"cpu_ms_turns_{turns}": round(1e3 * cpu_s / len(through), 2), f"tokens_turns_{turns}": round(median(tokens)),
+        }  # fmt: skip
         say(f"{turns} turns: {found}")
-        return found
-
-    async def first_turns(self) -> dict[str, float]:
-        """As `history` of one turn, with as many calls: every session's first."""
-        through, alone, tokens = [], [], []
-        for session in await self.sessions(2 * HISTORY_CALLS):
-            through.append(await session.call(0.02))
-            tokens.append(session.prompt_tokens)
-            alone.append(await self._direct.call([7] * session.prompt_tokens, 0.02))
-        found = {
-            "added_ms_turns_1": round(1e3 * (median(through) - median(alone)), 2),
-            "tokens_turns_1": round(median(tokens)),
-        }
-        say(f"1 turn: {found}")
         return found
 
     async def records(self) -> dict[str, float]:
@@ -150,8 +145,7 @@ async def waiting_cell(folder: Path, parts: set[str]) -> dict[str, float]:
             for count in SESSIONS:
                 found |= await bench.latency(count)
         if "history" in parts:
-            found |= await bench.first_turns()
-            for turns in TURNS[1:]:
+            for turns in TURNS:
                 found |= await bench.history(turns)
             found["history_growth_128"] = round(found["added_ms_turns_128"] / found["added_ms_turns_1"], 2)
         if "records" in parts:
@@ -160,12 +154,57 @@ async def waiting_cell(folder: Path, parts: set[str]) -> dict[str, float]:
     return found
 
 
-PARTS = ("latency", "history", "records", "memory")
+async def fairness(folder: Path) -> dict[str, float]:
+    """Sessions that begin together at a cell that serves `FAIR_SLOTS` of them at a time, `FAIR_CALLS` calls each."""
+    async with Rig(folder) as rig, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        keys = await rig.lease(FAIR_SESSIONS)
+        await rig.start_serving(CELL, GYRE_BENCH_SLOTS=str(FAIR_SLOTS))
+        say(f"{FAIR_SESSIONS} sessions of {FAIR_CALLS} calls begin together, {FAIR_SLOTS} slots")
+
+        async def waited_s(session: Session) -> float:
+            return sum([await session.call(FAIR_ENGINE_S) - FAIR_ENGINE_S for _ in range(FAIR_CALLS)])
+
+        waits_s = await asyncio.gather(*(waited_s(Session(http, rig.url(), key, n)) for n, key in enumerate(keys)))
+        mean_s = sum(waits_s) / len(waits_s)
+        found = {"fair_wait_max_over_mean": round(max(waits_s) / mean_s, 2), "fair_wait_mean_s": round(mean_s, 2)}
+        say(f"fairness: {found}, least {min(waits_s):.2f} s, longest {max(waits_s):.2f} s")
+        return found
+
+
+async def publish(folder: Path) -> dict[str, float]:
+    """Median over published weights; calls run on all the while, and a token by them is seen at the cell, in a call under way."""
+    async with Rig(folder, {"context_max": 1024, "slots": 8}, layers=4, hidden=192) as rig:
+        await rig.start_serving("services.rollout.cell")
+        trainer, direct, took_s = await rig.bus("trainer"), Direct(rig), []
+        file = rig.folder.model / "model.safetensors"
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        for version in range(1, PUBLISHED + 1):
+            seen = asyncio.create_task(direct.first_token_of(version))
+            await direct.running.wait()
+            begin_s = time.perf_counter()
+            await trainer.publish(
+                WeightsPublished(
+                    version=version, path=str(file), checksum=digest, bytes=file.stat().st_size, at_s=time.time()
+                )
+            )
+            took_s.append(await seen - begin_s)
+        await direct.close()
+    found = {"publish_to_first_token_s": round(median(took_s), 3)}
+    say(f"publish: {found}, longest {max(took_s):.3f} s")
+    return found
+
+
+PARTS = ("latency", "history", "records", "memory", "fairness", "publish")
 
 
 async def measure(parts: set[str], where: str | None) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="gyre-bench-", dir=where, ignore_cleanup_errors=True) as folder:
-        return await waiting_cell(Path(folder) / "waiting", parts)
+        found = await waiting_cell(Path(folder) / "waiting", parts) if parts - {"fairness", "publish"} else {}
+        if "fairness" in parts:
+            found |= await fairness(Path(folder) / "fairness")
+        if "publish" in parts:
+            found |= await publish(Path(folder) / "publish")
+        return found
 
 
 def main() -> None:

@@ -61,20 +61,38 @@ class Direct:
         self._channel = open_channel(rig.folder.endpoint("cell-0"), rig.service_key)
         self._cell = rpc.CellServiceStub(self._channel)
         self._serial = 0
+        self.running = asyncio.Event()
+        """A call of `first_token_of` is being sampled."""
 
     async def close(self) -> None:
         await self._channel.close(None)
 
-    async def call(self, ids: Sequence[int], engine_s: float) -> float:
+    async def call(self, tokens: int, engine_s: float) -> float:
+        """With a prompt of that many tokens."""
         self._serial += 1
+        ids = (7).to_bytes(4, "little") * tokens
         begin_s = time.perf_counter()
         request = pb.GenerateRequest(
-            call_id=f"direct-{self._serial}", session="direct", prompt_ids=ids, max_tokens=max(1, round(1000 * engine_s)),
+            call_id=f"direct-{self._serial}", session="direct", prompt=ids, max_tokens=max(1, round(1000 * engine_s)),
             temperature=1.0, top_p=1.0, seed=1, stop_ids=[2],
         )  # fmt: skip
         async for _ in self._cell.Generate(request):
             pass
         return time.perf_counter() - begin_s
+
+    async def first_token_of(self, version: int) -> float:
+        """When (perf_counter) the first token came that these weights sampled, in calls that run one after the other."""
+        self.running.clear()
+        while True:
+            self._serial += 1
+            request = pb.GenerateRequest(
+                call_id=f"direct-{self._serial}", session="direct", prompt_ids=[7] * 16, max_tokens=400, temperature=1.0, top_p=1.0,
+                seed=self._serial, stop_ids=[], chunk_tokens=1,
+            )  # fmt: skip
+            async for chunk in self._cell.Generate(request):
+                if version in chunk.versions:
+                    return time.perf_counter()
+                self.running.set()
 
 
 async def spread(calls: Sequence, engine_s: float, rounds: int) -> list[float]:

@@ -134,9 +134,9 @@ class Rig:
         return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
     def processor_s(self, endpoint: str) -> float:
-        """Processor seconds the process has used."""
-        fields = Path(f"/proc/{self._children[endpoint].pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor seconds the threads of the process have used, to the microsecond (the scheduler's own count)."""
+        threads = Path(f"/proc/{self._children[endpoint].pid}/task").iterdir()
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def _port(self, endpoint: str) -> int:
         return int(self.folder.endpoint(endpoint).rpartition(":")[2])
