@@ -16,9 +16,12 @@ from gyre.env.serving import serve_async
 from gyre.records import (
     AlarmRaised,
     CallRecorded,
+    ExecutionCommanded,
     ExecutionEnded,
     ExecutionLeased,
+    ExecutionResumed,
     ExecutionStarted,
+    ExecutionSuspended,
     Limits,
     RoleChanged,
     TaskDispatched,
@@ -33,7 +36,9 @@ SETTINGS = {
     "rollout": {"context_max": CONTEXT_MAX, "slots": 8, "lease_s": 10.0, "request_bytes_max": 64 * 2**20},
     "tasks": {"context_tokens_max": CONTEXT_MAX},
 }  # fmt: skip
-KINDS = (AlarmRaised, CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionStarted, RoleChanged)
+KINDS = (
+    AlarmRaised, CallRecorded, ExecutionEnded, ExecutionLeased, ExecutionResumed, ExecutionStarted, ExecutionSuspended, RoleChanged,
+)  # fmt: skip
 ENVIRONMENT = "harness"
 HARNESS_S = 240.0
 """A harness of these tests works for some seconds on two quiet cores."""
@@ -137,6 +142,19 @@ class Stack:
         found = await self.test.until(lambda: self.test.of(RoleChanged, cell=cell, change=change, phase="drained"))
         await self.test.until(lambda: self.test.of(RoleChanged, cell=cell, change=change, phase="unloaded"))
         return found[0]
+
+    async def to_rollout(self, cell: str) -> None:
+        """The cell comes back from training."""
+        self._changes[cell] += 1
+        await self._to_rollout(cell, self._changes[cell])
+
+    async def command(self, name: str, ordinal: int, word: Any, fact: type) -> None:
+        """The scheduler's word to an execution; returns when `fact` says that it is done."""
+        commanded = ExecutionCommanded(
+            execution_id=name, group_id=name.partition("-")[0], ordinal=ordinal, command=word, by="test", reason="because", at_s=time.time(),
+        )  # fmt: skip
+        await self._scheduler.publish(commanded)
+        await self.test.until(lambda: self.test.of(fact, execution_id=name))
 
     async def publish_weights(self, version: int) -> None:
         weights = WeightsPublished(version=version, path="none", checksum="", bytes=0, at_s=time.time())

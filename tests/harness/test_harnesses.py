@@ -10,9 +10,10 @@ import pytest
 
 from gyre.env import Score
 from gyre.env.harness import Exit, HarnessEnvironment
-from gyre.records import array
+from gyre.records import ExecutionResumed, ExecutionSuspended, array
 from tests.harness.checks import check_bit_exact, check_path, records_of, shape
 from tests.harness.jobs import JOBS, TASK
+from tests.harness.scripted import HOLD
 from tests.harness.stack import Stack
 
 pytestmark = pytest.mark.timeout(600)
@@ -100,3 +101,26 @@ async def test_a_harness_notices_no_role_change_no_new_weights_and_no_death_of_t
     assert set(array(moved.versions, "int32")) == {0}
     assert sorted(set(array(updated.versions, "int32"))) == [0, 1]
     assert set(array(asked_again.versions, "int32")) == {1}
+
+
+@pytest.mark.parametrize("harness", ["claude-code", "codex"])
+async def test_a_harness_waits_while_its_execution_is_suspended_and_no_cell_is_there(
+    harness, programs, model_dir, tmp_path, undisturbed
+):
+    """C2: suspended in the middle of its first call, every cell taken for training, resumed when one is back: it goes on as if nothing had been."""
+    if harness not in undisturbed:
+        await run_plainly(harness, programs, model_dir, tmp_path / "plain", undisturbed)
+    (folder := tmp_path / "run").mkdir()
+    job = JOBS[harness]
+    script = job.script([HOLD + job.main[0], *job.main[1:]])
+    async with Stack(folder, model_dir, script, environment(harness, programs)) as stack:
+        name = await stack.dispatch()
+        first = await stack.held(1)
+        await stack.command(name, 1, "suspend", ExecutionSuspended)
+        for cell in ("cell-0", "cell-1"):
+            await stack.to_training(cell)
+        await stack.to_rollout("cell-1")
+        await stack.command(name, 2, "resume", ExecutionResumed)
+        records = check_job(stack, await stack.ended(name), harness)
+    assert shape(records) == undisturbed[harness]
+    assert first["call_id"] == next(record for record in records if record.role == "main").call_id
