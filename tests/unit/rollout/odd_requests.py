@@ -69,21 +69,22 @@ def odd_request(rng: Random, marker: str) -> tuple[str, bytes, bool]:
 
 
 def plain(rng: Random, path: str, marker: str) -> dict[str, Any]:
-    """A request that must be served: a short conversation, sometimes with a tool and its result."""
-    said, parameters = f"{marker} {rng.randrange(1000)}", {"type": "object", "properties": {"path": {"type": "string"}}}
+    """A request that must be served: a conversation of a few turns, many of which begin alike."""
+    said, parameters = f"{marker} {rng.randrange(300)}", {"type": "object", "properties": {"path": {"type": "string"}}}
+    talk = [{"role": "user", "content": said}]
+    for turn in range(rng.choice((0, 0, 1, 2, 5))):
+        talk += [{"role": "assistant", "content": "I see."}, {"role": "user", "content": f"on {turn}"}]
     data: dict[str, Any] = {"model": "m", "stream": rng.random() < 0.5}
     if path == "/v1/responses":
-        data["input"] = rng.choice([said, [{"role": "user", "content": said}]])
+        data["input"] = rng.choice([said, talk])
         data["tools"] = [{"type": "function", "name": "read_file", "parameters": parameters}]
         data["max_output_tokens"] = 40
         return data
     is_chat = path == "/v1/chat/completions"
     function = {"name": "read_file", "parameters": parameters}
     tool = {"type": "function", "function": function} if is_chat else {"name": "read_file", "input_schema": parameters}
-    data |= {"messages": [{"role": "user", "content": said}], "tools": [tool], "max_tokens": 40}
+    data |= {"messages": talk, "tools": [tool], "max_tokens": 40}
     data["stop" if is_chat else "stop_sequences"] = rng.choice([[], ["STOP"], ["o", "\n\n"]])
-    if rng.random() < 0.3:
-        data["messages"] += [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "on"}]
     return data
 
 
