@@ -20,8 +20,6 @@ from services.rollout.engine.vllm.client import Silent, VllmClient
 log = logging.getLogger(__name__)
 
 PLUGIN = Path(__file__).parent / "plugin"
-GRACE_S = 3.0
-"""Well within what the supervisor gives a cell; vLLM has nothing to save."""
 HEALTH_EVERY_S = 0.5
 SAY_EVERY_S = 15.0
 
@@ -58,9 +56,9 @@ class VllmProcess:
             os.unlink(self.socket)
         with self.log_file.open("ab") as file:
             try:
-                self._process = await asyncio.create_subprocess_exec(
+                self._process = process = await asyncio.create_subprocess_exec(
                     *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, cwd=self._folder,
-                    env=os.environ | self._variables, start_new_session=True, preexec_fn=die_with_parent,
+                    env=os.environ | self._variables | {"TMPDIR": str(self._folder)}, start_new_session=True, preexec_fn=die_with_parent,
                 )  # fmt: skip
             except OSError as error:
                 raise Silent(
@@ -69,8 +67,8 @@ class VllmProcess:
         began_s = said_s = time.monotonic()
         while not await client.healthy():
             now_s = time.monotonic()
-            if self._process.returncode is not None:
-                raise Silent(f"vLLM ended with {self._process.returncode}: {self.last_words()}")
+            if process.returncode is not None:
+                raise Silent(f"vLLM ended with {process.returncode}: {self.last_words()}")
             if now_s - began_s > self._config.start_s:
                 await self.stop()
                 raise Silent(f"vLLM was not up after {self._config.start_s:g} s: {self.last_words()}")
@@ -78,8 +76,8 @@ class VllmProcess:
                 said_s = now_s
                 log.info("vLLM starts since %.0f s: %s", now_s - began_s, self.last_words())
             await asyncio.sleep(HEALTH_EVERY_S)
-        self._segments = segments(self._process.pid)
-        log.info("vLLM is up after %.1f s, process %d", time.monotonic() - began_s, self._process.pid)
+        self._segments = segments(process.pid)
+        log.info("vLLM is up after %.1f s, process %d", time.monotonic() - began_s, process.pid)
 
     async def died(self) -> None:
         """Returns when the process that runs now is gone."""
@@ -90,15 +88,12 @@ class VllmProcess:
         return f"{last_words(self.log_file)} (log: {self.log_file})"
 
     async def stop(self) -> None:
-        """SIGTERM to the group, SIGKILL after a grace and to whatever is left of it."""
+        """SIGKILL to the whole group: vLLM has nothing to save, takes seconds to end by itself, and what it would tidy up is tidied up here."""
         process = self._process
         if process is None:
             return
-        if process.returncode is None:
-            _signal(process, signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), GRACE_S)
-        _signal(process, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         if self._process is process:
             self._process = None
@@ -106,13 +101,8 @@ class VllmProcess:
                 self._segments.pop().unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Remove the socket's folder; the process has ended."""
+        """Remove the folder of the socket and of all temporary files; the process has ended."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def segments(group: int) -> set[Path]:
