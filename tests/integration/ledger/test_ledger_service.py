@@ -12,7 +12,7 @@ from gyre.api.ledger.v1 import ledger_pb2, ledger_pb2_grpc
 from gyre.bus.access import SPEAKS
 from gyre.bus.subjects import subject_of
 from gyre.rpc import open_channel
-from tests.support import ROOT, TestRun
+from tests.support import ROOT, WAIT_S, TestRun
 from tests.unit.ledger.ledger_history import RUN, call, config, history
 
 SETTINGS = {"run": {"name": RUN}, "trajproc": {"turns_per_step": 4}}
@@ -45,7 +45,7 @@ class Asking:
     async def __aexit__(self, *_):
         await self._channel.close()
 
-    async def intake(self, sequence: int, timeout_s: float = 40.0):
+    async def intake(self, sequence: int, timeout_s: float = WAIT_S):
         """Wait until everything up to `sequence` is stored."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -142,13 +142,13 @@ async def test_a_whole_run_is_audited_explained_and_asked_again_when_it_is_over(
 def gyre(*arguments: str) -> str:
     """What the command says."""
     command = [sys.executable, "-m", "gyre.cli.main", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 async def printing(run: TestRun, *question: str):
     command = [sys.executable, "-m", "services.ledger", "--run", str(run.folder.root), "--print", *question]
-    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, timeout=60)
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)

@@ -41,8 +41,12 @@ async def test_two_processes_share_one_trace(tmp_path):
         parent = await worker(run, "scheduler")
         await worker(run, "gateway", parent)
         trace_id = parent.split("-")[1]
+
+        async def are_stored() -> bool:
+            return (await ledger.stub.GetIntake(ledger_pb2.GetIntakeRequest())).spans == 3
+
+        await run.until(are_stored)
         page = json.loads((await ledger.stub.GetTrace(ledger_pb2.GetTraceRequest(id=trace_id))).json)
-        spans = (await ledger.stub.GetIntake(ledger_pb2.GetIntakeRequest())).spans
     first, second = page["spans"]
     assert (first["name"], first["service"], second["name"], second["service"]) == (
         "gyre.queue", "gyre.scheduler", "gen_ai.chat", "gyre.gateway",
@@ -51,4 +55,3 @@ async def test_two_processes_share_one_trace(tmp_path):
     assert first["links"] == [["ab" * 16, "cd" * 8]]
     assert second["attributes"] == {"gyre.execution": "g000000-e0", "gen_ai.request_model": "policy"}
     assert (page["total_s"], page["unaccounted_s"]) == (4.0, 1.0)
-    assert spans == 3

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from gyre.records import (
     BatchClosed,
     BatchExtended,
     BurstOpened,
-    Fact,
     MicroStep,
     RoleChanged,
     Row,
@@ -28,7 +26,7 @@ from gyre.records import (
     pack,
 )
 from gyre.rpc import open_channel
-from tests.support import TestRun
+from tests.support import WAIT_S, TestRun
 
 VOCAB = 128
 
@@ -82,11 +80,10 @@ class Run(TestRun):
     __test__ = False
 
     def __init__(self, root: Path, cells: int = 3, scheduler: dict[str, Any] | None = None, **trainer: Any) -> None:
-        defaults = {"claim_s": 2.0, "lr": 1e-3, "threads": 1}
+        defaults = {"claim_s": 4.0, "lr": 1e-3, "threads": 1}
         super().__init__(root, {"scheduler": {"cells": cells, **(scheduler or {})}, "trainer": {**defaults, **trainer}})
         make_model(root / "model")
         self.bursts = 0
-        self.facts: list[Fact] = []
         self.changes: dict[str, int] = {}
         self.trainers: dict[int, asyncio.subprocess.Process] = {}
 
@@ -95,18 +92,9 @@ class Run(TestRun):
         self.scheduler, self.gateway, self.cell, self.trajproc = [
             await self.bus(name) for name in ("scheduler", "gateway", "cell", "trajproc")
         ]
-        self._following = asyncio.create_task(self._follow())
+        self.listen((RoleChanged, StepOpened, StepJoined, StepUpdated, WeightsPublished, BatchExtended, BatchClosed))
         await self.burst(0)
         return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._following.cancel()
-        await super().__aexit__(*error)
-
-    async def _follow(self) -> None:
-        kinds = (RoleChanged, StepOpened, StepJoined, StepUpdated, WeightsPublished, BatchExtended, BatchClosed)
-        async for fact, _ in (await self.bus("operator")).follow(kinds):
-            self.facts.append(fact)
 
     async def burst(self, first_step: int, steps: int = 2, core_stays: bool = False) -> None:
         """A boundary: the core trains these steps and then publishes."""
@@ -123,40 +111,24 @@ class Run(TestRun):
         self.trainers[cell] = await self.start("services.trainer", "--cell", str(cell), endpoint=endpoint)
         return self.trainers[cell]
 
-    async def until(self, what: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-        end_s = time.monotonic() + timeout_s
-        while time.monotonic() < end_s:
-            if found := what():
-                return found
-            for cell, process in self.trainers.items():
-                assert process.returncode in (None, -9, 0), f"trainer {cell} ended with {process.returncode}"
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"not within {timeout_s} s; last facts {self.facts[-5:]}")
-
-    async def until_computed(self, count: int, timeout_s: float = 60.0) -> None:
+    async def until_computed(self, count: int) -> None:
         """The core knows of `count` computed micro-steps of the open step."""
         async with open_channel(self.folder.endpoint("trainer-0"), self.service_key) as channel:
             stub = core_pb2_grpc.CoreServiceStub(channel)
-            for _ in range(int(timeout_s / 0.05)):
-                if (await stub.GetState(core_pb2.GetStateRequest())).micro_computed >= count:
-                    return
-                await asyncio.sleep(0.05)
-        raise AssertionError(f"fewer than {count} micro-steps are computed")
 
-    async def until_no_claims(self, timeout_s: float = 10.0) -> None:
+            async def are_computed() -> bool:
+                return (await stub.GetState(core_pb2.GetStateRequest(), timeout=WAIT_S)).micro_computed >= count
+
+            await self.until(are_computed)
+
+    async def until_no_claims(self) -> None:
         """Every micro-step is acknowledged."""
         js = (await self.bus("trainer")).js
-        for _ in range(int(timeout_s / 0.1)):
-            if (await js.stream_info("GYRE_MICRO")).state.messages == 0:
-                return
-            await asyncio.sleep(0.1)
-        raise AssertionError("micro-steps are left on the queue")
 
-    def of(self, kind: type, **fields: Any) -> list[Any]:
-        return [
-            fact for fact in self.facts
-            if isinstance(fact, kind) and all(getattr(fact, name) == value for name, value in fields.items())
-        ]  # fmt: skip
+        async def none_left() -> bool:
+            return (await js.stream_info("GYRE_MICRO")).state.messages == 0
+
+        await self.until(none_left)
 
     async def role(self, cell: int, target: str) -> None:
         """A whole role change of one cell, with the trainer's own phase awaited."""
