@@ -8,6 +8,7 @@ reduce/            meeting points of gradient groups   snapshots/     states of 
 ledger.db          books, evidence, traces          model/         the policy before reinforcement learning
 elite/             rows of executions that are worth training again
 trees/             what was sampled in which context, sample by sample
+tokens/            what the trainer made of each target token, a file a training cell
 """
 
 import fcntl
@@ -37,6 +38,7 @@ class RunFolder:
         self.model = self.root / "model"
         self.trees = self.root / "trees"
         self.elite = self.root / "elite"
+        self.tokens = self.root / "tokens"
         self.database = self.root / "ledger.db"
 
     def make(self) -> None:

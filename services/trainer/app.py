@@ -7,6 +7,7 @@ from gyre.errors import ConfigError
 from gyre.ids import cell_id
 from gyre.run_folder import RunFolder
 from gyre.service import Context
+from gyre.token_log import TokenLog
 from services.trainer.compute import Compute
 from services.trainer.core_cell import CoreCell
 from services.trainer.learner import Learner
@@ -25,7 +26,9 @@ async def run(context: Context) -> None:
         )
     directory = model_directory(context.folder, context.config)
     policy = Policy(directory)
-    compute = Compute(cell_id(context.cell), policy, context.config.trainer, context.clock)
+    name = cell_id(context.cell)
+    tokens = TokenLog(context.folder.tokens, name) if context.config.trainer.token_log else None
+    compute = Compute(name, policy, context.config.trainer, context.clock, tokens)
     bus = await context.bus("trainer")
     try:
         if context.cell == CORE:

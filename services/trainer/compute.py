@@ -1,6 +1,7 @@
 """The one thread in which a cell does all its tensor work, so that heartbeats go on meanwhile and no two computations meet."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,20 +13,27 @@ from gyre.clock import Clock
 from gyre.config import TrainerConfig
 from gyre.records import MicroStep
 from gyre.telemetry import emit_span
+from gyre.token_log import TokenLog
 from services.trainer.gradient import SampleSeen, accumulate
 from services.trainer.model import Policy
 from services.trainer.optimizer import flat_gradient, set_gradient
 from services.trainer.reduce import Reducer
+from services.trainer.tokens import Collected
+
+log = logging.getLogger(__name__)
 
 
 class Compute:
     """A policy, its gradient accumulators, and this cell's end of the reduction."""
 
-    def __init__(self, cell: str, policy: Policy, config: TrainerConfig, clock: Clock) -> None:
+    def __init__(
+        self, cell: str, policy: Policy, config: TrainerConfig, clock: Clock, tokens: TokenLog | None = None
+    ) -> None:
         self.cell = cell
         self.policy = policy
         self._config = config
         self._clock = clock
+        self._tokens = tokens
         self._reducer = Reducer()
         torch.set_num_threads(config.threads)
         self._thread = ThreadPoolExecutor(1, "compute", initializer=torch.set_num_threads, initargs=(config.threads,))
@@ -37,8 +45,12 @@ class Compute:
     async def micro_step(self, micro: MicroStep) -> tuple[dict[str, SampleSeen], float]:
         """Add a micro-step's gradient; returns what was seen of each sample, and the seconds it took. Raises InvalidInput."""
         start_s = self._clock.now_s()
-        seen = await self.run(accumulate, self.policy, micro, self._config)
+        # a replay of the elite store is another gradient of a sample that has its own
+        collected = Collected() if self._tokens is not None and not micro.is_elite else None
+        seen = await self.run(accumulate, self.policy, micro, self._config, collected)
         end_s = self._clock.now_s()
+        if collected is not None:
+            await self.run(self._put, collected, micro.step)
         links = [sample.traceparent for sample in seen.values()]
         about = {"gyre_step": micro.step, "gyre_micro_step": micro.micro_id, "gyre_cell": self.cell}
         emit_span("train.micro_step", start_s, end_s, links=links, gyre_tokens=micro.tokens, **about)
@@ -47,6 +59,14 @@ class Compute:
             emit_span("train.wait_for_cell", min(micro.at_s, start_s), start_s, **its)
             emit_span("train.gradient", start_s, end_s, **its, gyre_targets=sample.sums.get("targets", 0.0))
         return seen, end_s - start_s
+
+    def _put(self, collected: Collected, step: int) -> None:
+        """Evidence, not state: training goes on where it cannot be written."""
+        try:
+            self._tokens.put(collected.seen(step))
+        except OSError as error:
+            log.warning("the token log is not written any more: %s", error)
+            self._tokens = None
 
     async def sum_gradients(self, rank: int, world_size: int, store_path: Path) -> torch.Tensor:
         """[P] sum over the present cells; this cell's own accumulators stay as they are. Raises Unavailable."""

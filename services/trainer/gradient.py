@@ -19,6 +19,7 @@ from services.trainer.losses.targets import Targets
 from services.trainer.model import Policy
 from services.trainer.packed.forest import forest_of, joined
 from services.trainer.packed.forwards import plan_forwards, samples_of
+from services.trainer.tokens import Collected
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,13 @@ def check_row(row: Row, vocabulary: int) -> None:
         raise InvalidInput(f"{name}: log-probabilities, advantages or temperatures are not finite")
 
 
-def accumulate(policy: Policy, micro: MicroStep, config: TrainerConfig) -> dict[str, SampleSeen]:
+def accumulate(
+    policy: Policy, micro: MicroStep, config: TrainerConfig, collected: Collected | None = None
+) -> dict[str, SampleSeen]:
     """Add the micro-step's gradient, undivided, to `.grad`; returns sample → what was seen of it. Raises InvalidInput.
 
     The micro-step holds whole samples. The result does not depend on how these were cut into rows or put into micro-steps and forwards, but
-    for floating-point noise.
+    for floating-point noise. `collected` is told what was made of each token.
     """
     for row in micro.rows:
         check_row(row, policy.vocabulary)
@@ -71,7 +74,10 @@ def accumulate(policy: Policy, micro: MicroStep, config: TrainerConfig) -> dict[
         counts_M = _kept(policy, job, micro.step, config) if is_split else None
         for rows in job:
             targets, names = _targets(rows, micro.step, policy.device)
-            loss, sums_of_samples = policy_loss(policy.target_logprobs(forest_of(rows)), targets, config, counts_M)
+            told = collected.of(rows) if collected is not None else None
+            loss, sums_of_samples = policy_loss(
+                policy.target_logprobs(forest_of(rows)), targets, config, counts_M, told
+            )
             loss.backward()
             for name, found in zip(names, sums_of_samples, strict=True):
                 sums[name].append(found)

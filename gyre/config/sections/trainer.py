@@ -76,6 +76,9 @@ class TrainerConfig(Section):
     """A claimed micro-step whose cell is silent for this long goes to another cell."""
     checkpoints_kept: Positive = 3
     """Newest checkpoints that are kept on disk."""
+    token_log: bool = True
+    """Write what was made of each target token (log-probability, in the gradient or not, clipped or not) to tokens/ of the run's folder, for the
+    trace explorer: 5 bytes a token. False where nobody will look at single tokens."""
 
     def __post_init__(self) -> None:
         """Raises ValueError (a ConfigError with its place when it comes from a file) for settings that contradict each other."""

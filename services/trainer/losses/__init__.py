@@ -66,11 +66,16 @@ def counts(keep_N: torch.Tensor, targets: Targets) -> torch.Tensor:
 
 
 def policy_loss(
-    logp_N: torch.Tensor, targets: Targets, config: TrainerConfig, counts_M: torch.Tensor | None = None
+    logp_N: torch.Tensor,
+    targets: Targets,
+    config: TrainerConfig,
+    counts_M: torch.Tensor | None = None,
+    told: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None] | None = None,
 ) -> tuple[torch.Tensor, list[Sums]]:
     """(loss, sums of each of the M samples): Σ over kept tokens of norm share · l_t, before the batch's divisor (B7).
 
     `counts_M`: kept targets of each whole sample, for the norm `execution`; needed where a sample's rows are not all in this forward.
+    `told` is given float32[N] log-probabilities, bool[N] kept, bool[N] clipped.
     """
     found = masks(logp_N, targets, config)
     keep_N = all_of(found, targets)
@@ -81,5 +86,8 @@ def policy_loss(
     with torch.no_grad():
         weights = importance_weights(logp_N[keep_N] - kept.behaviour_N, kept, config)
         detached = TokenLoss(loss.loss_N.detach(), loss.clipped_N)
+        if told is not None:
+            clipped_N = torch.zeros_like(keep_N).masked_scatter(keep_N, loss.clipped_N.bool())
+            told(logp_N.detach(), keep_N, clipped_N)
         sums = sample_sums(logp_N.detach(), targets, found, keep_N, detached, weights)
     return loss.loss_N.sum(), sums

@@ -5,16 +5,20 @@ import math
 from itertools import pairwise
 
 import msgspec
+import numpy as np
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from gyre import records as r
 from gyre.errors import InvalidInput, NotFound
+from gyre.token_log import tokens_seen
 from services.ledger.explorer.answers import ANSWERS, export
 from services.ledger.explorer.answers.age import STAGES, age, origin
 from services.ledger.explorer.answers.lanes import _merged, lanes
 from services.ledger.explorer.answers.listing import listing
 from services.ledger.explorer.answers.pressure import pressure
 from services.ledger.explorer.answers.sample import depths, sample
+from services.ledger.explorer.answers.tokens import pieces, with_trained
 from services.ledger.explorer.scope import scope_of
 from tests.unit.ledger.ledger_history import RUN, changed, config, history
 
@@ -250,3 +254,30 @@ def test_an_empty_ledger_has_an_answer_to_everything(books_of):
             and age(connection, scope())["steps"] == []
             and origin(connection, scope())["slowest"] == []
         )
+
+
+def test_the_trainers_word_stands_beside_the_tokens_that_it_is_of():
+    """C8: targets of a call are its sampled tokens on chosen paths, also where its output is in two nodes."""
+    nodes = [
+        {"call": -1, "chosen": True, "tokens": 4}, {"call": 0, "chosen": True, "tokens": 2}, {"call": 0, "chosen": True, "tokens": 1},
+        {"call": 0, "chosen": False, "tokens": 5}, {"call": 1, "chosen": True, "tokens": 3},
+    ]  # fmt: skip
+    calls, logprobs, flags = np.array([0, 0, 0, 1]), np.array([-1.0, -2.0, -3.0, -4.0]), np.array([1, 3, 0, 1])
+    with_trained(nodes, tokens_seen(2, calls, logprobs, flags))
+    assert nodes[1]["trained_logprobs"] == [-1.0, -2.0] and nodes[2]["trained_logprobs"] == [-3.0]
+    assert nodes[1]["clipped"] == [False, True] and nodes[1]["kept"] == [True, True] and nodes[2]["kept"] == [False]
+    assert "trained_logprobs" not in nodes[3] and "trained_logprobs" not in nodes[4], (
+        "1 target of 3 tokens: nobody knows which"
+    )
+
+
+@pytest.mark.parametrize("text", ["def f():\n\treturn 1", "é😀 naïve", "   ", "<|im_start|>user"])
+def test_pieces_of_tokens_join_to_their_text(text):
+    """Byte-level tokens: a character of several tokens is the last one's piece."""
+    tokenizer = Tokenizer(
+        models.BPE({name: index for index, name in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, [])
+    )
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    ids = tokenizer.encode(text).ids
+    found = pieces(ids, tokenizer)
+    assert "".join(found) == text and len(found) == len(ids)

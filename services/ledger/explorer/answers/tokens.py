@@ -19,17 +19,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from gyre.errors import GyreError, NotFound, Unavailable
 from gyre.run_folder import RunFolder
+from gyre.token_log import CLIPPED, KEPT, TokensSeen, tokens_of
 
 TOKENS_MAX = 60_000
 """Of one page; a tree beyond it is cut node by node, prompts first."""
 NODE_TOKENS_MAX = 6_000
 ANSWER_S = 60.0
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
-KEPT = 64
+TREES_KEPT = 64
 """Trees that are kept decoded: a trained sample's does not change any more."""
 
 
@@ -55,8 +57,11 @@ class Trees:
         if sample_id not in self._kept:
             async with self._one_at_a_time:
                 found = await self._read(sample_id)
-            self._kept[sample_id] = await asyncio.to_thread(self._told, found)
-            if len(self._kept) > KEPT:
+            told = await asyncio.to_thread(self._told, found)
+            if not any("trained_logprobs" in node for node in told["nodes"]):
+                return told  # the trainer's word may be yet to come
+            self._kept[sample_id] = told
+            if len(self._kept) > TREES_KEPT:
                 self._kept.popitem(last=False)
         return self._kept[sample_id]
 
@@ -91,6 +96,9 @@ class Trees:
         return json.loads(out)
 
     def _told(self, found: dict[str, Any]) -> dict[str, Any]:
+        seen = tokens_of(self._folder.tokens, found["sample_id"])
+        if seen is not None:
+            with_trained(found["nodes"], seen)
         left = TOKENS_MAX
         left_out = 0
         for node in found["nodes"]:
@@ -100,11 +108,34 @@ class Trees:
             left_out += len(ids) - len(shown)
             node["left_out"] = len(ids) - len(shown)
             node["texts"] = pieces(shown, self._tokenizer) if node["call"] >= 0 else [text_of(shown, self._tokenizer)]
-            for name in ("logprobs", "token_versions"):
+            for name in ("logprobs", "token_versions", "trained_logprobs", "kept", "clipped"):
                 if name in node:
                     node[name] = node[name][: len(shown)]
         found["tokens_left_out"] = left_out
         return found
+
+
+def with_trained(nodes: list[dict[str, Any]], seen: TokensSeen) -> None:
+    """Gives the nodes of each call that was trained what the trainer made of their tokens. A call's targets are its sampled tokens on chosen paths,
+    in their order; where their number is another, nothing is said of it."""
+    logprobs, flags = np.frombuffer(seen.logprobs, "<f4"), np.frombuffer(seen.flags, "u1")
+    begin = 0
+    for call, count in zip(
+        np.frombuffer(seen.calls, "<i4").tolist(), np.frombuffer(seen.counts, "<i4").tolist(), strict=True
+    ):
+        own = [node for node in nodes if node["call"] == call and node["chosen"]]
+        at = begin
+        begin += count
+        if sum(node["tokens"] for node in own) != count:
+            continue
+        for node in own:
+            part = slice(at, at + node["tokens"])
+            node["trained_logprobs"] = [
+                value if np.isfinite(value) else None for value in logprobs[part].round(5).tolist()
+            ]
+            node["kept"] = (flags[part] & KEPT > 0).tolist()
+            node["clipped"] = (flags[part] & CLIPPED > 0).tolist()
+            at += node["tokens"]
 
 
 def text_of(ids: list[int], tokenizer: Tokenizer | None) -> str:

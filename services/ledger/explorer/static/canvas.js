@@ -75,8 +75,8 @@ export function scales(data, view, size) {
   return { perX: (size.width - LEFT) / (view.x1 - view.x0), perY: (size.height - TOP - footOf(data)) / (view.y1 - view.y0) };
 }
 
-// size: {width, height, ratio} in CSS pixels.
-export function draw(context, data, view, size, lit) {
+// size: {width, height, ratio} in CSS pixels. `picture`: a Picture of the bars to move about instead of drawing them anew, while something is dragged.
+export function draw(context, data, view, size, lit, picture = null) {
   const { perX, perY } = scales(data, view, size);
   const { width, height } = size;
   const bottom = height - footOf(data);
@@ -91,31 +91,73 @@ export function draw(context, data, view, size, lit) {
   context.rect(LEFT, TOP, width - LEFT, bottom - TOP);
   context.clip();
   drawPublishes(context, data, px, TOP, bottom, width);
-  const gap = perY >= GAP_ROW_PX ? 1 : 0;
-  const thick = Math.max(perY - gap, 1);
-  context.globalAlpha = 0.45;
-  fill(context, data.waits, view, px, py, perX, perY * 0.36, Math.max(thick * 0.28, 0.5));
-  context.globalAlpha = 1;
-  fill(context, data.buckets, view, px, py, perX, gap / 2, thick);
-  if (perY >= MARK_ROW_PX) drawEnds(context, data, view, px, py, perY);
+  if (picture) picture.put(context, view);
+  else drawBars(context, data, view, px, py, perX, perY);
   if (lit >= 0 && lit < data.count) {
     context.strokeStyle = style("--ink");
     context.lineWidth = 2;
-    context.strokeRect(px(data.from[lit]) - 2, py(data.row[lit]) - 1, Math.max((data.to[lit] - data.from[lit]) * perX, 2) + 4, Math.max(thick, 3) + 2);
+    context.strokeRect(px(data.from[lit]) - 2, py(data.row[lit]) - 1, Math.max((data.to[lit] - data.from[lit]) * perX, 2) + 4, Math.max(perY, 3) + 2);
   }
   context.restore();
   drawRoles(context, data, px, bottom + 6, width);
   drawAxis(context, view, px, width);
 }
 
+// The bars of a view and as much again around it, drawn once: dragging only moves the picture, until its edge comes near.
+export class Picture {
+  constructor(data, size) {
+    this.data = data;
+    this.size = size;
+    this.canvas = document.createElement("canvas");
+    this.of = null;
+  }
+
+  put(context, view) {
+    const { perX, perY } = scales(this.data, view, this.size);
+    const width = this.size.width - LEFT;
+    const height = this.size.height - TOP - footOf(this.data);
+    const at = () => ({ x: (this.of.x0 - view.x0) * perX, y: (this.of.y0 - view.y0) * perY });
+    const same = (one, other) => Math.abs(one / other - 1) < 1e-4;
+    const isInside = this.of && same(this.of.perX, perX) && same(this.of.perY, perY) && at().x <= 0 && at().y <= 0 && at().x >= -width && at().y >= -height;
+    if (!isInside) this.take(view, perX, perY, width, height);
+    const { x, y } = at();
+    context.drawImage(this.canvas, LEFT + x, TOP + y, 2 * width, 2 * height);
+  }
+
+  take(view, perX, perY, width, height) {
+    const { ratio } = this.size;
+    this.canvas.width = Math.ceil(2 * width * ratio);
+    this.canvas.height = Math.ceil(2 * height * ratio);
+    const around = { x0: view.x0 - width / 2 / perX, x1: view.x1 + width / 2 / perX, y0: view.y0 - height / 2 / perY, y1: view.y1 + height / 2 / perY };
+    this.of = { ...around, perX, perY };
+    const context = this.canvas.getContext("2d");
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    drawBars(context, this.data, around, (time) => (time - around.x0) * perX, (row) => (row - around.y0) * perY, perX, perY);
+  }
+}
+
+function drawBars(context, data, view, px, py, perX, perY) {
+  const gap = perY >= GAP_ROW_PX ? 1 : 0;
+  const thick = Math.max(perY - gap, 1);
+  context.globalAlpha = 0.45;
+  fill(context, data.waits, view, px, py, perX, perY * 0.36, Math.max(thick * 0.28, 1));
+  context.globalAlpha = 1;
+  fill(context, data.buckets, view, px, py, perX, gap / 2, thick);
+  if (perY >= MARK_ROW_PX) drawEnds(context, data, view, px, py, perY);
+}
+
+// Older colours over fresher ones, so that where rows are thinner than a pixel the old are what is seen. Rectangles on whole pixels, which are
+// several times faster than blended edges.
 function fill(context, buckets, view, px, py, perX, below, thick) {
+  const height = Math.max(1, Math.round(thick));
   for (let colour = 0; colour < buckets.length; colour += 1) {
     const list = buckets[colour];
     context.fillStyle = AGE_COLOURS[colour];
     for (let at = 0; at < list.length; at += 3) {
       const row = list[at];
       if (row + 1 < view.y0 || row > view.y1 || list[at + 2] < view.x0 || list[at + 1] > view.x1) continue;
-      context.fillRect(px(list[at + 1]), py(row) + below, Math.max((list[at + 2] - list[at + 1]) * perX, 1), thick);
+      const left = Math.round(px(list[at + 1]));
+      context.fillRect(left, Math.round(py(row) + below), Math.max(Math.round(px(list[at + 2])) - left, 1), height);
     }
   }
 }

@@ -37,17 +37,24 @@ export function moment(atS) {
 export const versions = (low, high) => (low === null || low === undefined ? DASH : low === high ? `v${low}` : `v${low}–${high}`);
 
 // C0 and C1 controls as their pictures, bidirectional overrides as a mark: nothing that a terminal or a reader would obey.
-export function visible(text) {
-  return String(text ?? "")
+const NAME_MAX = 300; // characters of a value in a line; longer texts are Said's
+
+function plain(text) {
+  return text
     .replace(/[\u0000-\u0008\u000b-\u001f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)))
     .replace(/\u007f/g, "\u2421")
     .replace(/[\u0080-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
+export function visible(text, most = NAME_MAX) {
+  const whole = String(text ?? "");
+  return whole.length > most ? `${plain(whole.slice(0, most))}…` : plain(whole);
+}
+
 export const TEXT_MAX = 4000;
 
 export function shortened(text, most = TEXT_MAX) {
-  const shown = visible(String(text ?? "").slice(0, most));
+  const shown = plain(String(text ?? "").slice(0, most));
   const left = String(text ?? "").length - most;
   return left > 0 ? { shown, left } : { shown, left: 0 };
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./lib.js";
 import { Link, addressOf, change, go, sampleAddress, toward } from "./address.js";
 import { useAnswer } from "./api.js";
-import { barAt, draw, footOf, prepare, scales } from "./canvas.js";
+import { Picture, barAt, draw, footOf, prepare, scales } from "./canvas.js";
 import { filtersOf } from "./filters.js";
 import { clock, number, seconds } from "./format.js";
 import { AgeLegend, Answered, Swatch, Table, Title } from "./parts.js";
@@ -47,7 +47,7 @@ function Lanes({ found, query, cap }) {
       node.width = Math.round(now.width * now.ratio);
       node.height = Math.round(height * now.ratio);
     }
-    draw(node.getContext("2d", { alpha: false }), data, view.current, now, state.current.lit);
+    draw(node.getContext("2d", { alpha: false }), data, view.current, now, state.current.lit, state.current.drag?.picture);
     node.dataset.drawn = String(Number(node.dataset.drawn ?? 0) + 1);
   };
   const repaint = () => { state.current.frame = state.current.frame || requestAnimationFrame(paint); };
@@ -109,6 +109,7 @@ function Lanes({ found, query, cap }) {
     }
     const dx = event.clientX - from.x, dy = event.clientY - from.y;
     from.far = from.far || Math.hypot(dx, dy) > 4;
+    from.picture = from.picture ?? new Picture(data, size());
     if (!from.far) return;
     canvas.current.classList.add("dragging");
     hover(null);
@@ -120,7 +121,8 @@ function Lanes({ found, query, cap }) {
     const { drag: from } = state.current;
     state.current.drag = null;
     canvas.current.classList.remove("dragging");
-    if (from && !from.far) open(at(event));
+    if (from?.far) repaint();
+    else if (from) open(at(event));
   };
   const wheel = (event) => {
     event.preventDefault();

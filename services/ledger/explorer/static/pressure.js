@@ -58,7 +58,7 @@ function Diagnosis({ cells, newest, lit }) {
       ${cell.behind > 0
         ? html`<p class="bad">${visible(cell.cell)} serves v${cell.version} since ${clock(cell.serving.at(-1).from_s)}${newest ? `, while v${newest.version} was published` : ""}: it stopped taking new weights.</p>`
         : html`<p class="good">${visible(cell.cell)} served what was newest.</p>`}
-      ${cell.alarms.slice(0, 3).map((alarm) => html`<p class="note" key=${alarm.at_s}>${clock(alarm.at_s)} alarm ${visible(alarm.kind)}: ${visible(alarm.message).slice(0, 400)}</p>`)}
+      ${cell.alarms.slice(0, 3).map((alarm) => html`<p class="note" key=${alarm.at_s}>${clock(alarm.at_s)} alarm ${visible(alarm.kind)}: ${visible(alarm.message, 400)}</p>`)}
     </div>`)}`;
 }
 

@@ -11,8 +11,8 @@ export function Spans({ found }) {
   return html`
     <section class="card" aria-label="Trace"><h2>Trace <span class="mono">${trace.trace_id}</span> <small class="note">${number(trace.spans)} spans, ${seconds(trace.total_s)}, ${seconds(trace.unaccounted_s)} of it in none</small></h2>
       <div class="spans" tabindex="0" role="list" aria-label="Spans in order of their start">${spans.map((span) => html`
-        <div class="span" role="listitem" key=${span.span_id} title=${visible(JSON.stringify(span.attributes ?? {})).slice(0, 600)}>
-          <span class="name" style=${{ paddingLeft: `${Math.min(span.depth, 12) * 12}px` }}>${visible(span.name).slice(0, 120)} <small class="note">${visible(span.service).replace(/^gyre\./, "")}</small></span>
+        <div class="span" role="listitem" key=${span.span_id} title=${visible(JSON.stringify(span.attributes ?? {}), 600)}>
+          <span class="name" style=${{ paddingLeft: `${Math.min(span.depth, 12) * 12}px` }}>${visible(span.name, 120)} <small class="note">${visible(span.service).replace(/^gyre\./, "")}</small></span>
           <span class="track"><i class=${span.status === 2 ? "error" : ""} style=${{ left: `${(100 * (span.start_ns - begin)) / width}%`, width: `${(100 * (span.end_ns - span.start_ns)) / width}%` }}></i></span>
           <span>${seconds((span.end_ns - span.start_ns) / 1e9)}</span>
         </div>`)}</div>
