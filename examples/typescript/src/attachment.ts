@@ -22,6 +22,8 @@ import { WallClock } from "./wall.js";
 
 const RECONNECT_FIRST_MS = 100;
 const RECONNECT_MAX_MS = 2000;
+/** What a gateway may say that ends an execution; anything else that ends it early is `truncated`. */
+const LIMITS = ["turns", "tokens", "calls"];
 const OBSERVATION_BYTES_MAX = 64 * 1024;
 
 interface Execution {
@@ -139,7 +141,7 @@ export class Attachment {
         execution?.wall.resume();
         break;
       case "truncate":
-        execution?.wall.expire("truncated");
+        execution?.wall.expire(LIMITS.includes(body.value.reason) ? body.value.reason : "truncated");
         break;
       case "accepted":
       case "refused":

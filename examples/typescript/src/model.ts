@@ -10,7 +10,7 @@ const RETRY_MAX_MS = 2000;
 const UNKNOWN_KEY_GRACE_MS = 20_000;
 
 export class Limit extends Error {
-  constructor(readonly reason: "turns" | "context" | "wall", message: string) {
+  constructor(readonly reason: "turns" | "tokens" | "calls" | "context" | "wall", message: string) {
     super(message);
   }
 }
@@ -85,6 +85,7 @@ function refuse(status: number, text: string): never {
     /* not the gateway's own form: its text says what it says */
   }
   if (code === "context_length_exceeded" || status === 413) throw new Limit("context", message.slice(0, 300));
-  if (code === "turns_exceeded") throw new Limit("turns", message.slice(0, 300));
+  const reason = ({ turns_exceeded: "turns", tokens_exceeded: "tokens", calls_exceeded: "calls" } as const)[code];
+  if (reason) throw new Limit(reason, message.slice(0, 300));
   throw new Refused(`the gateway refused a model call: ${status} ${message.slice(0, 300)}`);
 }
