@@ -30,6 +30,6 @@ class Recorder:
     def finish(self) -> FinishReason | None:
         return self.chunks[-1].finish_reason
 
-    def wait(self, timeout_s: float = 60.0) -> "Recorder":
+    def wait(self, timeout_s: float = 180.0) -> "Recorder":
         assert self.done.wait(timeout_s), "the call did not finish"
         return self

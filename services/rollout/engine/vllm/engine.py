@@ -276,7 +276,9 @@ class VllmEngine:
             finish = call.ending or FinishReason.MIGRATED
         except Silent as error:
             finish, detail = FinishReason.MIGRATED, str(error)
-        except (Refused, LabelsDiffer, ValueError, KeyError, TypeError) as error:
+        except Refused as error:
+            finish, detail = FinishReason.ERROR if error.status < 500 else await self._judge(), str(error)
+        except (LabelsDiffer, ValueError, KeyError, TypeError) as error:
             finish, detail = FinishReason.ERROR, f"{type(error).__name__}: {error}"
         if call.ending is not None and finish is FinishReason.MIGRATED:
             finish, detail = call.ending, call.detail
