@@ -34,6 +34,7 @@ COMMANDS = {
     "agreement": ("gyre.cli.agreement", "Do reward models say what people say?"),
     "trace": ("gyre.cli.trace", "Where the time went, of one sample or of all."),
     "export": ("gyre.cli.export", "The books as Parquet files."),
+    "compact": ("gyre.cli.compact", "Delete old call rows and spans; the books stay."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
     "what-if": ("gyre.cli.what_if", "What other scheduler settings would do to a running run."),

@@ -13,6 +13,7 @@ from services.ledger.intake import raise_alarm
 from services.ledger.queries.asked import QUESTIONS, Asked, ask
 from services.ledger.queries.doctor import Room
 from services.ledger.storage import Database
+from services.ledger.storage.compacting import compact
 from services.ledger.storage.room import sizes
 
 BUS_WAIT_S = 5.0
@@ -34,6 +35,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         "--since", type=float, metavar="UNIX_SECONDS", help="with --export: what happened then or later"
     )
     parser.add_argument(
+        "--compact",
+        type=float,
+        metavar="UNIX_SECONDS",
+        help="delete call rows and spans that ended before; books stay as they are",
+    )
+    parser.add_argument(
         "--import-judgements", type=Path, metavar="FILE", help="take in what people and models said of samples"
     )
 
@@ -41,7 +48,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def job(context: Context) -> Callable[[Database, Context], Any] | None:
     """What was asked for, if anything: database and context → an answer, or a coroutine of one."""
     given = context.arguments
-    asked_for = {"export": exported, "print": printed, "import_judgements": judged}
+    asked_for = {"export": exported, "print": printed, "import_judgements": judged, "compact": compacted}
     return next((do for name, do in asked_for.items() if getattr(given, name, None)), None)
 
 
@@ -81,6 +88,11 @@ def exported(database: Database, context: Context) -> dict[str, Any]:
         return parquet.export(
             connection, context.run, given.export, tuple(given.what or parquet.DATA_SETS), given.since
         )
+
+
+def compacted(database: Database, context: Context) -> dict[str, int]:
+    """{calls, samples, spans} deleted."""
+    return compact(database, context.run, context.arguments.compact, context.clock.now_s())
 
 
 async def judged(database: Database, context: Context) -> dict[str, Any]:

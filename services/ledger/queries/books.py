@@ -25,10 +25,10 @@ import sqlalchemy as sa
 
 from gyre.config import Config
 from gyre.records import CELL_PHASES
-from services.ledger.queries.sql import CONSUMED, FATES, GROUP_VERSION, LAST_ENDING, number, one, rows
+from services.ledger.queries.sql import CALL_COUNTS, CONSUMED, FATES, GROUP_VERSION, LAST_ENDING, number, one, rows
 
-TURNS = """
-SELECT purpose, count(*) AS turns, sum(output_tokens) AS tokens_sampled FROM calls WHERE run = :run GROUP BY purpose
+TURNS = f"""
+SELECT purpose, sum(records) AS turns, sum(tokens) AS tokens_sampled FROM ({CALL_COUNTS}) c GROUP BY purpose
 """
 
 OCCUPANCY = """

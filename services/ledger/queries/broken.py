@@ -1,6 +1,6 @@
 """The audit's SQL: for each criterion a query for the rows that break it, and one for the figure."""
 
-from services.ledger.queries.sql import FATES
+from services.ledger.queries.sql import CALL_COUNTS, FATES
 
 SHARE_TOLERANCE = 1e-6
 """Shares are ratios of small counts; anything below this is rounding."""
@@ -118,22 +118,21 @@ NO_GRADIENT = "SELECT step, no_gradient, micros FROM batches WHERE run = :run OR
 
 NO_GRADIENT_ALARMS = "SELECT count(*) AS alarms FROM alarms WHERE run = :run AND kind = 'no_gradient'"
 
-TURNS = """
-SELECT a.sample_id, a.turns, a.calls, count(c.call_id) AS records,
-       sum(CASE WHEN c.finish_reason <> 'cancelled' THEN 1 ELSE 0 END) AS answered
-FROM attempts a LEFT JOIN calls c ON c.run = a.run AND c.sample_id = a.sample_id
-WHERE a.run = :run AND a.ended_at_s IS NOT NULL
-GROUP BY a.sample_id, a.turns, a.calls
-HAVING a.turns <> sum(CASE WHEN c.finish_reason <> 'cancelled' THEN 1 ELSE 0 END) OR a.calls <> count(c.call_id)
+TURNS = f"""
+SELECT a.sample_id, a.turns, a.calls, COALESCE(c.records, 0) AS records, COALESCE(c.answered, 0) AS answered
+FROM attempts a
+LEFT JOIN (SELECT sample_id, sum(records) AS records, sum(answered) AS answered FROM ({CALL_COUNTS}) y GROUP BY sample_id) c
+       ON c.sample_id = a.sample_id
+WHERE a.run = :run AND a.ended_at_s IS NOT NULL AND (a.turns <> COALESCE(c.answered, 0) OR a.calls <> COALESCE(c.records, 0))
 """
 """A call that was cut off, by the wall clock as a rule, is on record and is no turn."""
 
-TURN_SUMS = """
+TURN_SUMS = f"""
 SELECT (SELECT sum(turns) FROM attempts WHERE run = :run AND ended_at_s IS NOT NULL) AS turns,
-       count(CASE WHEN c.finish_reason <> 'cancelled' THEN a.sample_id END) AS records,
-       count(CASE WHEN c.finish_reason = 'cancelled' THEN a.sample_id END) AS cut_records, count(*) - count(a.sample_id) AS open_records
-FROM calls c LEFT JOIN attempts a ON a.run = c.run AND a.sample_id = c.sample_id AND a.ended_at_s IS NOT NULL
-WHERE c.run = :run
+       COALESCE(sum(CASE WHEN a.sample_id IS NOT NULL THEN c.answered END), 0) AS records,
+       COALESCE(sum(CASE WHEN a.sample_id IS NOT NULL THEN c.records - c.answered END), 0) AS cut_records,
+       COALESCE(sum(CASE WHEN a.sample_id IS NULL THEN c.records END), 0) AS open_records
+FROM ({CALL_COUNTS}) c LEFT JOIN attempts a ON a.run = :run AND a.sample_id = c.sample_id AND a.ended_at_s IS NOT NULL
 """
 
 STATES = f"""
@@ -176,13 +175,13 @@ SELECT sample_id, occupancy_s, 0 FROM attempts
 WHERE run = :run AND ended_at_s IS NOT NULL AND started_at_s IS NULL AND occupancy_s > :tolerance_s
 """
 
-COSTS = """
+COSTS = f"""
 SELECT k.execution_id, k.turns, k.tokens, k.occupancy_s, k.told_turns, k.told_tokens, k.told_occupancy_s FROM (
   SELECT x.execution_id, sum(x.turns) AS turns, sum(x.tokens) AS tokens, sum(x.occupancy_s) AS occupancy_s,
          sum(x.told_turns) AS told_turns, sum(x.told_tokens) AS told_tokens, sum(x.told_occupancy_s) AS told_occupancy_s
   FROM (SELECT execution_id, COALESCE(turns, 0) AS turns, COALESCE(tokens, 0) AS tokens, COALESCE(occupancy_s, 0.0) AS occupancy_s,
                0 AS told_turns, 0 AS told_tokens, 0.0 AS told_occupancy_s FROM costs WHERE run = :run
-        UNION ALL SELECT execution_id, 0, 0, 0.0, 1, output_tokens, 0.0 FROM calls WHERE run = :run
+        UNION ALL SELECT execution_id, 0, 0, 0.0, records, tokens, 0.0 FROM ({CALL_COUNTS}) c
         UNION ALL SELECT execution_id, 0, 0, 0.0, 0, 0, occupancy_s FROM attempts WHERE run = :run AND ended_at_s IS NOT NULL) x
   GROUP BY x.execution_id) k
 WHERE k.turns <> k.told_turns OR k.tokens <> k.told_tokens OR abs(k.occupancy_s - k.told_occupancy_s) > 0.001

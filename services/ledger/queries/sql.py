@@ -20,6 +20,13 @@ SELECT run, step, group_id FROM drops WHERE step >= 0 AND reason IN ('no_gradien
 """
 """(run, step, group_id): groups that a batch used up, whether or not they had a gradient."""
 
+CALL_COUNTS = """
+SELECT sample_id, execution_id, purpose, 1 AS records, CASE WHEN finish_reason <> 'cancelled' THEN 1 ELSE 0 END AS answered, output_tokens AS tokens
+FROM calls WHERE run = :run
+UNION ALL SELECT sample_id, execution_id, purpose, records, answered, tokens FROM compacted WHERE run = :run
+"""
+"""Call records of the run, those whose rows are deleted as the counts that are left of them; several rows a sample."""
+
 GROUP_VERSION = """
 SELECT run, group_id, min(policy_version) AS policy_version FROM dispatches GROUP BY run, group_id
 """

@@ -113,3 +113,12 @@ commanded_at_s real
 attempt int # that was suspended or resumed; the effects of void and release are in attempts
 carried_out_at_s real # ExecutionSuspended or ExecutionResumed
 """)  # fmt: skip
+
+COMPACTED = table("compacted", "What is left of call rows that were deleted: their counts, so that books and balances stay", "sample_id text", """
+execution_id text
+purpose text
+records int # call records
+answered int # of them not cut off: turns
+tokens int # sampled
+compacted_at_s real
+""")  # fmt: skip

@@ -1,0 +1,67 @@
+"""What may be deleted when it is old, so that books, bills and balances stay as they are.
+
+calls  of attempts that ended before then and whose sample was trained or dropped, or that were an evaluation. Their counts are left, in `compacted`;
+       versions are in `usage`, costs in `costs`.
+spans  that ended before then. Nothing is left: traces are for looking at.
+
+Everything else stays: groups, attempts, samples and their evidence (C11), batches, steps, drops, running totals, and the natural keys in `facts`, by
+which a fact that comes once more, however late, changes nothing. SQLite keeps the freed pages for new rows; only VACUUM makes its file smaller.
+"""
+
+import sqlalchemy as sa
+
+from services.ledger.core.rows import INT64_MAX
+from services.ledger.storage.database import Database
+
+SLICE_SAMPLES = 500
+"""Of one transaction: intake waits no longer than for one of its own."""
+SLICE_SPANS = 10_000
+NS_PER_S = 1e9
+
+_OLD = sa.text("""
+SELECT a.sample_id FROM attempts a
+WHERE a.run = :run AND a.ended_at_s < :before_s AND a.sample_id > :after
+  AND (a.purpose = 'evaluation'
+       OR EXISTS (SELECT 1 FROM step_samples t WHERE t.run = a.run AND t.sample_id = a.sample_id)
+       OR EXISTS (SELECT 1 FROM drops d WHERE d.run = a.run AND d.sample_id = a.sample_id))
+ORDER BY a.sample_id LIMIT :most
+""")
+_IN = sa.bindparam("samples", expanding=True)
+_KEEP = sa.text("""
+INSERT INTO compacted (run, sample_id, execution_id, purpose, records, answered, tokens, compacted_at_s)
+SELECT run, sample_id, max(execution_id), max(purpose), count(*), sum(CASE WHEN finish_reason <> 'cancelled' THEN 1 ELSE 0 END),
+       sum(output_tokens), :now_s
+FROM calls WHERE run = :run AND sample_id IN :samples GROUP BY run, sample_id
+ON CONFLICT (run, sample_id) DO UPDATE SET records = compacted.records + excluded.records, answered = compacted.answered + excluded.answered,
+       tokens = compacted.tokens + excluded.tokens, compacted_at_s = excluded.compacted_at_s
+""").bindparams(_IN)
+_DELETE = sa.text("DELETE FROM calls WHERE run = :run AND sample_id IN :samples").bindparams(_IN)
+_SPANS = sa.text("""
+DELETE FROM spans WHERE run = :run AND (trace_id, span_id) IN (
+  SELECT trace_id, span_id FROM spans WHERE run = :run AND end_ns < :before_ns LIMIT :most)
+""")
+
+
+def compact(database: Database, run: str, before_s: float, now_s: float) -> dict[str, int]:
+    """Delete what is older than `before_s` (Unix seconds): {calls, samples, spans}, how many rows went and of how many samples."""
+    told, after = {"calls": 0, "samples": 0, "spans": 0}, ""
+    while True:
+        with database.writing.begin() as connection:
+            samples = list(
+                connection.scalars(_OLD, {"run": run, "before_s": before_s, "after": after, "most": SLICE_SAMPLES})
+            )
+            if not samples:
+                break
+            connection.execute(_KEEP, {"run": run, "samples": samples, "now_s": now_s})
+            deleted = connection.execute(_DELETE, {"run": run, "samples": samples}).rowcount
+        told["calls"] += deleted
+        told["samples"] += len(samples) if deleted else 0
+        after = samples[-1]
+    while True:
+        with database.writing.begin() as connection:
+            deleted = connection.execute(
+                _SPANS, {"run": run, "before_ns": min(int(before_s * NS_PER_S), INT64_MAX), "most": SLICE_SPANS}
+            ).rowcount
+        told["spans"] += deleted
+        if not deleted:
+            return told
