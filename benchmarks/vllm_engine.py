@@ -4,7 +4,7 @@ Two shapes at each concurrency: an agent's (benchmarks/engine_decode.py: prompts
 before, 16 tokens sampled) and plain decoding (short prompts, 200 tokens sampled). Prints one JSON object: sampled tokens a second, seconds of
 vLLM's start, and seconds of a weight update with calls in flight.
 
-    python -m benchmarks.vllm_engine [--python build/vllm/bin/python] [--concurrency 1 8 32] [--calls 4]
+    python -m benchmarks.vllm_engine [--python build/vllm/bin/python] [--concurrency 1 8 32] [--calls 4] [--stream-tokens 8]
 """
 
 import argparse
@@ -59,12 +59,15 @@ def decoding(engine: Any, concurrency: int) -> float:
     return concurrency * DECODE_TOKENS / (time.perf_counter() - start_s)
 
 
-def measure(engine: Any, concurrencies: list[int], calls: int) -> dict[str, float]:
-    agents(engine, 2, 2)  # warm
-    found = {}
+def measure(engines: dict[str, Any], concurrencies: list[int], calls: int) -> dict[str, dict[str, float]]:
+    """The engines in turn at each point, so that a busy machine is busy for all of them."""
+    found: dict[str, dict[str, float]] = {name: {} for name in engines}
+    for engine in engines.values():
+        agents(engine, 2, 2)  # warm
     for concurrency in concurrencies:
-        found[f"agent_tokens_per_s_{concurrency}"] = round(agents(engine, concurrency, calls), 1)
-        found[f"decode_tokens_per_s_{concurrency}"] = round(decoding(engine, concurrency), 1)
+        for name, engine in engines.items():
+            found[name][f"agent_tokens_per_s_{concurrency}"] = round(agents(engine, concurrency, calls), 1)
+            found[name][f"decode_tokens_per_s_{concurrency}"] = round(decoding(engine, concurrency), 1)
     return found
 
 
@@ -87,25 +90,23 @@ def main() -> None:
     parser.add_argument("--python", default=VllmConfig().python)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--calls", type=int, default=4)
+    parser.add_argument("--stream-tokens", type=int, default=8)
     options = parser.parse_args()
     slots = max(options.concurrency)
     with tempfile.TemporaryDirectory() as directory:
         model = Path(directory) / "model"
         save_model(str(model))
+        config = VllmConfig(python=options.python, stream_tokens=options.stream_tokens)
+        process = VllmProcess(model, slots, CONTEXT_MAX, config, "cpu", 1, Path(directory) / "vllm.log")
+        start_s = time.perf_counter()
+        vllm = VllmEngine(model, slots, CONTEXT_MAX, config, process)
+        vllm.load(model, 0)
+        start_s = round(time.perf_counter() - start_s, 1)
         embedded = Engine(str(model), slots, CONTEXT_MAX)
-        result: dict[str, Any] = {"embedded": measure(embedded, options.concurrency, options.calls)}
+        result: dict[str, Any] = measure({"embedded": embedded, "vllm": vllm}, options.concurrency, options.calls)
+        result["vllm"] |= {"start_s": start_s, "update_s": [round(update_s(vllm, model, v), 3) for v in (1, 2, 3)]}
         embedded.close()
-        for stream_tokens in (1, 8):
-            config = VllmConfig(python=options.python, stream_tokens=stream_tokens)
-            process = VllmProcess(model, slots, CONTEXT_MAX, config, "cpu", 1, Path(directory) / "vllm.log")
-            start_s = time.perf_counter()
-            vllm = VllmEngine(model, slots, CONTEXT_MAX, config, process)
-            vllm.load(model, 0)
-            found = {"start_s": round(time.perf_counter() - start_s, 1)}
-            found |= measure(vllm, options.concurrency, options.calls)
-            found["update_s"] = [round(update_s(vllm, model, version), 3) for version in (1, 2, 3)]
-            vllm.close()
-            result[f"vllm_stream_{stream_tokens}"] = found
+        vllm.close()
     print(json.dumps(result, indent=1))
 
 

@@ -51,7 +51,9 @@ def fault(tmp_path_factory) -> Path:
 def config(fault):
     from gyre.config.sections import VllmConfig
 
-    return VllmConfig(python=PYTHON, update_s=60.0, stream_tokens=1, variables={"GYRE_TEST_FAULT": str(fault)})
+    return VllmConfig(
+        python=PYTHON, start_s=1200.0, update_s=60.0, stream_tokens=1, variables={"GYRE_TEST_FAULT": str(fault)}
+    )
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def versions(tmp_path_factory) -> list[Path]:
 
 def test_log_probabilities_agree_before_and_after_an_update_in_flight(versions, tmp_path):
     """B8, A4: 30 layers, 49,152 tokens of vocabulary: each token's is the trainer's of the version it is labelled with."""
-    config = VllmConfig(python=PYTHON, stream_tokens=1, update_s=300.0)
+    config = VllmConfig(python=PYTHON, start_s=1200.0, stream_tokens=1, update_s=300.0)
     process = VllmProcess(versions[0], 4, CONTEXT_MAX, config, "cpu", 1, tmp_path / "vllm.log")
     engine = VllmEngine(versions[0], 4, CONTEXT_MAX, config, process)
     prompt = [1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198]

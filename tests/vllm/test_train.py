@@ -39,7 +39,13 @@ def model(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_repair_job_trains_on_vllm_cells(model, tmp_path, mode):
     """A4, A6, A9: `async` takes each version with calls in flight, `elastic` gives its only cell to the trainer and back; the audit holds."""
-    settings = {"run.name": "repair", "run.steps": STEPS, "rollout.vllm.python": PYTHON, **MODES[mode]}
+    settings = {
+        "run.name": "repair",
+        "run.steps": STEPS,
+        "rollout.vllm.python": PYTHON,
+        "rollout.vllm.start_s": 1200.0,
+        **MODES[mode],
+    }
     async with Train(tmp_path / "run", model, settings, config=CONFIG) as run:
         summary = await run.finish(1500)
     assert summary["steps"] == STEPS
