@@ -9,6 +9,10 @@ g000005  v_d 1           one evaluation, a success
 g000004's leased member is suspended and resumed; cell-1 is lost for a while.
 """
 
+import functools
+import tempfile
+from pathlib import Path
+
 import msgspec
 import sqlalchemy as sa
 
@@ -229,10 +233,22 @@ def store(database: Database, facts: list[r.Fact], run: str = RUN) -> None:
 
 def kept_books(path, facts: list[r.Fact]) -> Database:
     """A new SQLite ledger holding `facts`."""
+    path.write_bytes(_migrated())
     database = Database(f"sqlite:///{path}")
-    database.migrate()
     store(database, facts)
     return database
+
+
+@functools.cache
+def _migrated() -> bytes:
+    """An empty ledger's file: migrations are run once, not for each test."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        database = Database(f"sqlite:///{path}")
+        database.migrate()
+        database.close()
+        assert not path.with_name("ledger.db-wal").exists(), "all of it is in the one file"
+        return path.read_bytes()
 
 
 def dump(connection: sa.Connection) -> dict[str, list[tuple]]:
