@@ -45,7 +45,7 @@ POLL_S = 0.25
 IDLE_CPU_SHARE = 0.05
 """Of one core. What works less, says nothing and asks nothing is idle: event loops that wait use about a hundredth."""
 DETAIL_CHARS = 1500
-VERSION_S = 20.0
+VERSION_S = 60.0
 SPENT = re.compile(
     r"(turns|calls|tokens)_exceeded|this execution has (?:made|sampled|begun) its [0-9]+ (turns|calls|tokens)"
 )
