@@ -7,7 +7,8 @@ from typing import Any
 from gyre.config import Config
 from gyre.errors import InvalidInput
 
-STATES = ("running", "ready", "trained", "dropped", "failed")
+STATES = ("running", "ready", "trained", "dropped", "ended")
+"""Of an attempt: under way; evaluated and waiting for a gradient; in one; dropped; ended without any of these (yet)."""
 PURPOSES = ("train", "evaluation", "all")
 SHOWN_MAX = 20_000
 """Executions of one page at most."""

@@ -217,7 +217,7 @@ def test_a_filter_that_is_none_is_refused_by_name(address):
         scope(**address)
 
 
-@pytest.mark.parametrize("state", ["running", "ready", "trained", "dropped", "failed"])
+@pytest.mark.parametrize("state", ["running", "ready", "trained", "dropped", "ended"])
 def test_states_of_the_filter_are_the_states_of_the_rows(whole, state):
     with whole.read() as connection:
         every = listing(connection, scope(purpose="all"))["rows"]

@@ -65,7 +65,7 @@ class Attempt(NamedTuple):
             return "dropped"
         if self.ready_at_s is not None:
             return "ready"
-        return "running" if self.ended_at_s is None else "failed"
+        return "running" if self.ended_at_s is None else "ended"
 
 
 _DETAILS = """
@@ -168,7 +168,7 @@ _STATES = {
     "dropped": f"NOT {_IN_STEP} AND {_IN_DROPS}",
     "ready": f"NOT {_IN_STEP} AND NOT {_IN_DROPS} AND {_IN_SAMPLES}",
     "running": f"a.ended_at_s IS NULL AND NOT {_IN_STEP} AND NOT {_IN_DROPS} AND NOT {_IN_SAMPLES}",
-    "failed": f"a.ended_at_s IS NOT NULL AND NOT {_IN_STEP} AND NOT {_IN_DROPS} AND NOT {_IN_SAMPLES}",
+    "ended": f"a.ended_at_s IS NOT NULL AND NOT {_IN_STEP} AND NOT {_IN_DROPS} AND NOT {_IN_SAMPLES}",
 }
 """As Attempt.state says it."""
 

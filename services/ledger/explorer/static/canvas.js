@@ -164,7 +164,7 @@ function fill(context, buckets, view, px, py, perX, below, thick) {
 
 function drawEnds(context, data, view, px, py, perY) {
   const { state } = data.bars;
-  const marks = { trained: style("--ink"), dropped: style("--bad"), failed: style("--bad") };
+  const marks = { trained: style("--ink"), dropped: style("--bad") };
   for (let bar = 0; bar < data.count; bar += 1) {
     const row = data.row[bar];
     if (row + 1 < view.y0 || row > view.y1 || data.to[bar] < view.x0 || data.to[bar] > view.x1 || !(state[bar] in marks)) continue;

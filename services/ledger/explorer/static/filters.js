@@ -8,7 +8,7 @@ const LABELS = {
   tenant: "Tenant", task_type: "Type of task", purpose: "Purpose", tier: "Tier", cell: "Cell", state: "State", reason: "Reason", group: "Group",
   step: "Step", dispatched: "Dispatched at", version: "Sampled by", age: "Token age at least", from: "From", to: "Until",
 };
-const FIXED = { state: ["running", "ready", "trained", "dropped", "failed"], purpose: ["train", "evaluation", "all"] };
+const FIXED = { state: ["running", "ready", "trained", "dropped", "ended"], purpose: ["train", "evaluation", "all"] };
 const SOURCE = { tenant: "tenants", task_type: "task_types", tier: "tiers", cell: "cells" };
 
 const said = (name, value) => (name === "from" || name === "to" ? clock(Number(value)) : name === "version" || name === "dispatched" ? `v${value}` : value);
