@@ -23,7 +23,7 @@ def say(text: str):
     return lambda body, n: {"role": "assistant", "content": text}
 
 
-async def run(factory, chat: ChatDouble, wall_s: float = 30.0, wall: WallClock | None = None):
+async def run(factory, chat: ChatDouble, wall_s: float = 600.0, wall: WallClock | None = None):
     async def started(evidence) -> None:
         pass
 
@@ -97,46 +97,65 @@ async def test_a_full_context_ends_it_and_the_work_is_scored():
 
 
 async def test_the_end_of_the_wall_clock_cuts_it_off_and_the_work_is_scored():
-    """B4: an answer that never comes; the conversation is cancelled with the clock."""
+    """B4: the clock ends while the second answer is awaited, which never comes; the conversation is cancelled, one of four is .25."""
+    wall = WallClock()
 
     async def never(body, n):
         if n == 1:
             return say("x")(body, n)
+        wall.expire("wall")
         await asyncio.Event().wait()
 
     async with ChatDouble(never) as chat:
-        ending = await run(Patient, chat, wall_s=1.0)
+        ending = await run(Patient, chat, wall=wall)
     assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("timed_out", "wall", 0.25)
 
 
 async def test_its_wall_clock_stands_still_while_it_is_suspended():
-    """C2: paused from the start, its second of wall clock has not begun when one and a half have passed."""
+    """C2: paused from the start, none of its seconds is gone half a second later."""
     wall = WallClock()
     wall.pause()
 
     async def wait(task, agent):
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(0.5)
         left_s = agent.left_s
         wall.resume()
-        return float(left_s == pytest.approx(1.0))
+        return float(left_s == pytest.approx(60.0))
 
     async with ChatDouble(say("4")) as chat:
-        ending = await run(of(wait), chat, wall_s=1.0, wall=wall)
+        ending = await run(of(wait), chat, wall_s=60.0, wall=wall)
     assert (ending.ending, ending.evaluation.outcome) == ("completed", 1.0)
+
+
+async def test_the_clock_runs_out_by_itself_and_pauses_are_not_counted():
+    """Of a fifth of a second; the pause in it is as long as the test likes."""
+    wall = WallClock()
+    wall.start(0.2)
+    wall.pause()
+    running_out = asyncio.create_task(wall.run_out())
+    await asyncio.sleep(0.4)
+    assert not wall.cut.is_set()
+    wall.resume()
+    await running_out
+    assert wall.cut.is_set() and wall.reason == "wall"
 
 
 async def test_what_a_cut_off_function_said_so_far_is_its_score_and_one_that_said_nothing_has_none():
     """An invalid evaluation is no zero (B4)."""
+    walls = [WallClock(), WallClock()]
 
     async def careful(task, agent):
         agent.score = 0.75
+        walls[0].expire("wall")
         await asyncio.Event().wait()
 
     async def careless(task, agent):
+        walls[1].expire("wall")
         await asyncio.Event().wait()
 
     async with ChatDouble(say("4")) as chat:
-        said, nothing = await asyncio.gather(run(of(careful), chat, 0.5), run(of(careless), chat, 0.5))
+        said = await run(of(careful), chat, wall=walls[0])
+        nothing = await run(of(careless), chat, wall=walls[1])
     assert (said.reason, said.evaluation.valid, said.evaluation.outcome) == ("wall", True, 0.75)
     assert (nothing.reason, nothing.evaluation.valid) == ("wall", False)
 

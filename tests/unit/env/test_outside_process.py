@@ -12,7 +12,7 @@ from gyre.env.mcp import McpClient, McpServer
 from tests.support import ROOT
 from tests.unit.env.test_outside import Far
 
-START_S = 60
+START_S = 240
 
 
 @contextlib.asynccontextmanager

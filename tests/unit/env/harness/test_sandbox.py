@@ -31,7 +31,7 @@ async def sh(sandbox: Sandbox, script: str, grace_s: float = 0.2, **bounds):
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
