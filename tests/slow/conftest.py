@@ -13,7 +13,7 @@ from tests.slow.support import CONFIG
 OVERRIDES = (
     'model.demonstrations=["{python}", "-m", "examples.repair.demonstrations", "--out", "{out}", "--seed", "{seed}", "--count", "1200"]',
     "model.warmstart_epochs=3.0",
-    "model.warmstart_s=300.0",
+    "model.warmstart_s=1500.0",
 )
 """Half a minute on two quiet cores. Far from the example's own warm start, but it calls tools and meets milestones, so groups have gradients."""
 

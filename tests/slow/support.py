@@ -8,21 +8,24 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import psutil
 
 from gyre import records as r
-from gyre.bus import Bus
-from gyre.bus.access import seed_path
+from gyre.bus import Bus, NatsServer
+from gyre.bus.access import authorization, seed_path
+from gyre.bus.server import free_port
+from gyre.bus.subjects import natural_key
 from gyre.errors import GyreError
 from gyre.ids import sample_id
 from gyre.records import Fact
 from gyre.rpc import open_channel
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
+from tests import lived
 from tests.support import ROOT
 
 CONFIG = ROOT / "examples" / "repair" / "train.toml"
@@ -58,10 +61,12 @@ class Train:
                 sys.executable, "-m", "gyre.cli.main", "train", str(self._config), "--run-dir", str(self.folder.root), *words,
                 cwd=ROOT, stdout=log, stderr=log,
             )  # fmt: skip
+        lived.add(self)
         self._following = asyncio.create_task(self._follow())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        lived.remove(self)
         self._following.cancel()
         await asyncio.gather(self._following, return_exceptions=True)
         if self._process.returncode is None:
@@ -87,9 +92,12 @@ class Train:
         return value
 
     async def finish(self, wait_s: float) -> dict[str, Any]:
-        """The summary of the run that has gone through (exit code 0)."""
+        """The summary of the run that has gone through (exit code 0); `facts` are all of its facts then."""
         code = await asyncio.wait_for(self._process.wait(), wait_s)
         assert code == 0, f"exit code {code}\n{self.said()}"
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+        self.facts = await self._stored()
         return json.loads((self.folder.root / "summary.json").read_text())
 
     def said(self) -> str:
@@ -115,21 +123,45 @@ class Train:
         """gRPC to one of the run's services, with the service key."""
         return open_channel(self.folder.endpoint(endpoint), read_key(self.folder.keys, "service"))
 
+    def told(self) -> Iterator[tuple[str, str]]:
+        """(title, text) about the run, for whoever looks why a test failed."""
+        yield f"facts of {self.folder.root}", f"{len(self.facts)}: {[natural_key(fact) for fact in self.facts[-30:]]}"
+        yield f"end of {self._log}", self.said()
+        yield from lived.logs(self.folder.logs)
+
+    @property
+    def _name(self) -> str:
+        return self._settings.get("run.name", self._config.parent.name)
+
     async def _follow(self) -> None:
-        kinds = list(get_args(Fact))
         while True:
             with contextlib.suppress(GyreError, OSError):  # not up yet
-                bus = await Bus.connect(
-                    f"nats://{self.folder.endpoint('bus')}", self._settings.get("run.name", self._config.parent.name), "operator",
-                    seed_path(self.folder.keys, "operator"),
-                )  # fmt: skip
+                bus = await self._operator(f"nats://{self.folder.endpoint('bus')}")
                 break
             await asyncio.sleep(0.2)
         try:
-            async for fact, _ in bus.follow(kinds):
+            async for fact, _ in bus.follow(get_args(Fact)):
                 self.facts.append(fact)
         finally:
             await bus.close()
+
+    async def _stored(self) -> list[Fact]:
+        """Every fact, from the files of the bus, which is gone: whoever followed it may have missed its last words."""
+        keys, log = self.folder.keys, self.folder.logs / "afterwards.log"
+        server = NatsServer(free_port(), self.folder.nats, log, authorization(keys, self._name))
+        await server.start()
+        bus, facts = await self._operator(server.url), []
+        newest = await bus.last_sequence(get_args(Fact))
+        async for fact, delivery in bus.follow(get_args(Fact)):
+            facts.append(fact)
+            if delivery.sequence >= newest:
+                break
+        await bus.close()
+        await server.stop()
+        return facts
+
+    async def _operator(self, url: str) -> Bus:
+        return await Bus.connect(url, self._name, "operator", seed_path(self.folder.keys, "operator"))
 
 
 def check_books(run: Train, summary: dict, steps: int) -> None:

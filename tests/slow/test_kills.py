@@ -20,22 +20,23 @@ from gyre.api.rollout.v1 import rollout_pb2, rollout_pb2_grpc
 from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
 from tests.slow.support import POLL_S, Train, check_books
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
-UP_S = 180.0
+UP_S = 600.0
 """The first evaluation begins within this: importing torch in five processes takes half a minute on a busy machine."""
-MOMENT_S = 60.0
-GOES_ON_S = 120.0
+MOMENT_S = 300.0
+GOES_ON_S = 300.0
+IN_FLIGHT_S = 2.0
 SLOTS = 16
 SATELLITE = ("services.trainer", "--cell", "1")
 KILLS = {
-    "rollout.lease_s": 3.0, "trainer.claim_s": 3.0, "trajproc.micro_tokens": 640, "trajproc.age_steps_max": 20, "trainer.lr": 2e-4,
+    "rollout.lease_s": 8.0, "trainer.claim_s": 5.0, "trajproc.micro_tokens": 640, "trajproc.age_steps_max": 20, "trainer.lr": 2e-4,
     "scheduler.extra_depth_steps": 0.0,
     "environments": f'[{{name = "repair", command = ["{{python}}", "-m", "examples.repair.environment"], slots = {SLOTS}}}]',
 }  # fmt: skip
-"""What was held by the dead goes to others after three seconds; micro-steps of one or two rows, so that a step is in its middle for long; fewer slots
-than executions, so that the environment is full when its gateway comes back; nothing is dispatched beyond a burst, so
-that the satellite trains in most."""
+"""What was held by the dead goes to others after seconds, which are more than a busy machine lets the living wait; micro-steps of one or two rows, so
+that a step is in its middle for long; fewer slots than executions, so that the environment is full when its gateway comes back; nothing is
+dispatched beyond a burst, so that the satellite trains in most."""
 
 
 @dataclass
@@ -121,13 +122,12 @@ async def at_open_batch(run: Train) -> None:
 
 
 async def at_flowing_calls(run: Train) -> None:
-    """Twenty more call records within a second."""
-    seen: list[tuple[float, int]] = []
+    """Twenty more call records than when it was looked first, the newest of them just now."""
+    seen = [len(run.of(r.CallRecorded))]
 
     def holds() -> bool:
-        now_s = time.monotonic()
-        seen.append((now_s, len(run.of(r.CallRecorded))))
-        return seen[-1][1] - next(count for at_s, count in seen if at_s > now_s - 1) >= 20
+        seen.append(len(run.of(r.CallRecorded)))
+        return seen[-1] > seen[-2] and seen[-1] >= seen[0] + 20
 
     await run.until(holds, MOMENT_S, "flowing call records")
 
@@ -156,12 +156,7 @@ async def kill(run: Train, name: str, moment: Moment, words: tuple[str, ...]) ->
     await moment(run)
     killing = Killing(name, time.time(), 0)
     pid = run.kill(*words)
-    # What the follower has not read yet was said before.
-    await asyncio.sleep(0.2)
-    before = [fact for fact in run.facts if getattr(fact, "at_s", 0.0) <= killing.at_s]
-    killing.steps = sum(isinstance(fact, r.StepUpdated) for fact in before)
-    started = {fact.execution_id for fact in before if isinstance(fact, r.ExecutionStarted)}
-    killing.undone = started - {fact.execution_id for fact in before if isinstance(fact, r.ExecutionEnded)}
+    gone_s = time.time()
     await run.until(lambda: run.pid(*words) not in (0, pid), GOES_ON_S, f"another process after the {name}'s death")
     back_s = time.time()
     step = await run.until(
@@ -174,6 +169,10 @@ async def kill(run: Train, name: str, moment: Moment, words: tuple[str, ...]) ->
         )  # fmt: skip
         step = max(step, joined, key=lambda fact: fact.at_s)
     killing.recovered_s = step.at_s - killing.at_s
+    killing.steps = sum(fact.at_s <= killing.at_s for fact in run.of(r.StepUpdated))
+    started = {fact.execution_id for fact in run.of(r.ExecutionStarted) if fact.at_s <= killing.at_s}
+    # Its last words may have been under way when it died.
+    killing.undone = started - {f.execution_id for f in run.of(r.ExecutionEnded) if f.at_s <= gone_s + IN_FLIGHT_S}
     print(f"{name}: killed after {killing.steps} steps, {killing.recovered_s:.1f} s until the run goes on")
     return killing
 
@@ -184,8 +183,7 @@ async def test_each_process_is_killed_once_and_the_run_goes_on(model: Path, tmp_
     async with Train(tmp_path / "run", model, {**KILLS, "run.name": "kills", "run.steps": steps}) as run:
         await run.until(lambda: run.of(r.StepUpdated), UP_S, "the first step")
         done = {name: await kill(run, name, moment, words) for name, moment, words in PROCESSES}
-        summary = await run.finish(600)
-        await asyncio.sleep(0.5)
+        summary = await run.finish(1500)
         check_books(run, summary, steps)
 
         # Killed in mid-step, so what it had computed of this step was lost; nevertheless the step has each micro-step once (above).
@@ -211,5 +209,5 @@ async def test_the_bus_is_killed_three_times_and_the_run_goes_on(model: Path, tm
         await run.until(lambda: run.of(r.StepUpdated), UP_S, "the first step")
         for moment in (at_running_calls, at_open_step, at_flowing_calls):
             await kill(run, "bus", moment, BUS)
-        summary = await run.finish(300)
+        summary = await run.finish(1000)
         check_books(run, summary, steps)

@@ -15,11 +15,11 @@ from gyre import records as r
 from gyre.ids import sample_id
 from tests.slow.support import Train
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 STEPS = 8
-ONE_CELL = {"run.steps": STEPS, "scheduler.cells": 1, "scheduler.order": "submitted"}
-RUN_S = 400.0
+ONE_CELL = {"run.steps": STEPS, "scheduler.cells": 1, "scheduler.order": "submitted", "tasks.wall_s": 900.0}
+RUN_S = 1200.0
 
 
 @dataclass(frozen=True)
