@@ -19,7 +19,7 @@ from gyre.env.environment import Environment, Evidence, Score, StepResult, Task,
 from gyre.env.shapes import observation_text
 from gyre.errors import InvalidInput, Unavailable
 
-START_S, MESSAGE_BYTES_MAX = 60.0, 100 * 2**20
+START_S, CLOSE_S, MESSAGE_BYTES_MAX = 60.0, 1.0, 100 * 2**20
 ANSWERS = {"reset": "observation", "step": "observation", "state": "state", "mcp": "mcp"}
 """What each request is answered with."""
 OWN_FIELDS = ("metadata", "tools", "result", "error")
@@ -129,7 +129,9 @@ class OpenEnvSession:
         self._http = aiohttp.ClientSession()
         try:
             async with asyncio.timeout(START_S):
-                self._socket = await self._http.ws_connect(f"{self._url}/ws", max_msg_size=MESSAGE_BYTES_MAX)
+                self._socket = await self._http.ws_connect(
+                    f"{self._url}/ws", max_msg_size=MESSAGE_BYTES_MAX, timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S)
+                )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await self.close()
             raise Unavailable(

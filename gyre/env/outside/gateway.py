@@ -167,6 +167,7 @@ class ToolGateway:
         except h11.RemoteProtocolError as error:
             with contextlib.suppress(h11.LocalProtocolError, OSError):
                 await connection.send(refusal(400, "invalid_input", f"this is no HTTP/1.1: {error}"))
+                await connection.linger()
         except (OSError, ssl.SSLError, h11.LocalProtocolError) as error:
             log.debug("a connection broke: %r", error)
         except Exception:

@@ -118,8 +118,10 @@ class Connection:
 
     async def linger(self) -> None:
         """Read on for a while: a connection that is closed with something unread is reset, and the client never sees the reply."""
-        self.writer.write_eof()
-        with contextlib.suppress(TimeoutError, OSError):
+        with contextlib.suppress(
+            TimeoutError, OSError, RuntimeError, NotImplementedError
+        ):  # TLS has no half of a connection
+            self.writer.write_eof()
             async with asyncio.timeout(LINGER_S):
                 while await self.reader.read(CHUNK_BYTES):
                     pass

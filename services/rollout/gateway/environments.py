@@ -22,6 +22,27 @@ ENDINGS_MAX = 256
 """`Ended` messages of one stream that are worked on at once; more wait unread."""
 
 
+MESSAGES_PER_S_MAX = 2_000
+"""Read from one stream; more wait in the sender's own buffers. A process that starts or ends a thousand executions at once is through at once."""
+REFUSED_MAX = 1_000
+"""Messages of one stream that were refused, after which it is ended: whoever is wrong so often is no client of ours. It may attach anew."""
+REFUSED_LOGGED_MAX = 100
+
+
+class Pace:
+    """So many a second, and no more. Pure: the clock is the caller's."""
+
+    def __init__(self, per_s: int) -> None:
+        self._per_s, self._left, self._since_s = per_s, per_s, 0.0
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds to wait before the next one, which is counted."""
+        if now_s - self._since_s >= 1.0:
+            self._since_s, self._left = now_s, self._per_s
+        self._left -= 1
+        return 0.0 if self._left >= 0 else max(0.0, self._since_s + 1.0 - now_s)
+
+
 class Listener(Protocol):
     """What leasing answers."""
 
@@ -41,6 +62,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[pb.AttachResponse | None] = asyncio.Queue(OUTGOING_MAX)
+        self.refused = 0
 
     def send(self, message: pb.AttachResponse | None) -> None:
         try:
@@ -110,10 +132,13 @@ class Environments(rpc.EnvironmentServiceServicer):
         return hello.instance_id, [pb.AttachResponse(request_id=first.request_id, welcome=welcome), *more]
 
     async def _read(self, requests: AsyncIterator[pb.AttachRequest], instance: str, stream: Stream) -> None:
-        endings = asyncio.Semaphore(ENDINGS_MAX)
+        endings, pace = asyncio.Semaphore(ENDINGS_MAX), Pace(MESSAGES_PER_S_MAX)
+        now_s = asyncio.get_running_loop().time
         working: set[asyncio.Task] = set()
         try:
             async for message in requests:
+                if (wait_s := pace.wait_s(now_s())) > 0:
+                    await self._unread(instance, asyncio.sleep(wait_s))
                 if not self.listener.heard(instance):
                     log.info("%s was silent for too long and was forgotten: it has to attach anew", instance)
                     break
@@ -155,8 +180,7 @@ class Environments(rpc.EnvironmentServiceServicer):
                 case _:
                     raise InvalidInput("a message must have a body: started, ended or heartbeat")
         except GyreError as error:
-            log.info("%s: refused %s of %s: %s", instance, message.WhichOneof("body"), message.execution_id, error)
-            self.send(instance, _refused(message, error))
+            self._refuse(instance, message, error)
             return
         except Exception:
             log.exception("a defect at %s of %s", message.WhichOneof("body"), message.execution_id)
@@ -169,6 +193,18 @@ class Environments(rpc.EnvironmentServiceServicer):
                 accepted=pb.Accepted(),
             )
             self.send(instance, reply)
+
+    def _refuse(self, instance: str, message: pb.AttachRequest, error: GyreError) -> None:
+        stream = self._streams.get(instance)
+        if stream is None:
+            return
+        stream.refused += 1
+        if stream.refused <= REFUSED_LOGGED_MAX:
+            log.info("%s: refused %s of %.80s: %s", instance, message.WhichOneof("body"), message.execution_id, error)
+        stream.send(_refused(message, error))
+        if stream.refused == REFUSED_MAX:
+            log.warning("%s: %d messages were refused; its stream is ended", instance, REFUSED_MAX)
+            stream.send(None)
 
 
 def _refused(message: pb.AttachRequest, error: GyreError) -> pb.AttachResponse:

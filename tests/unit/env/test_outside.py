@@ -177,11 +177,11 @@ async def test_replies_of_any_kind_come_through_as_they_are(tmp_path):
 
 async def test_what_cannot_be_reached_or_is_too_much_is_an_answer_of_the_gateways_own():
     """502 for a dead host and a reply over the bound; 413 for a request over it; 403 for a host that is not allowed."""
-    rules = Rules(bytes_max=100_000, hosts=("127.0.0.*", "nowhere.invalid"))
+    rules = Rules(bytes_max=100_000, hosts=("127.0.0.*",))
     async with Far() as far, gateway(Outside(rules=rules)) as made:
         mine = journal()
         way = made.admit("e0-a1", lambda: mine)
-        for url, words in [("http://nowhere.invalid/", b"cannot be reached"), (f"{far.base}/big", b"more than 100000")]:
+        for url, words in [("http://127.0.0.1:9/", b"cannot be reached"), (f"{far.base}/big", b"more than 100000")]:
             status, body, headers = await ask(way, url)
             assert (status, headers["x-gyre-error"]) == (502, "unavailable") and words in body
         assert (await ask(way, f"{far.base}/a", "POST", data=b"x" * 200_000))[0] == 413
@@ -231,7 +231,7 @@ async def test_rubbish_on_the_line_is_answered_or_dropped_and_the_gateway_goes_o
             reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
             writer.write(data)
             writer.write_eof()
-            assert (await reader.read()).startswith((b"HTTP/1.1 4", b""))
+            assert (await reader.read()).startswith(b"HTTP/1.1 4")
             writer.close()
         assert (await ask(way, f"{far.base}/a"))[0] == 200
 
