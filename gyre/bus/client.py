@@ -166,9 +166,11 @@ class Bus:
             raise Conflict(f"{subject}: somebody else wrote there: {error}") from error
         return newest.seq or 0
 
-    async def dead_letter(self, subject: str, data: bytes, reason: str) -> None:
-        """Set aside what could not be understood, with its reason."""
+    async def dead_letter(self, subject: str, data: bytes, reason: str, sequence: int = 0) -> None:
+        """Set aside what could not be understood, with its reason; of one stream `sequence` once, however often it is delivered meanwhile."""
         headers = {"Gyre-Reason": reason[:500], "Gyre-Subject": subject, "Gyre-Service": self.service}
+        if sequence:
+            headers["Nats-Msg-Id"] = f"{self.run}.dead.{self.service}.{subject}.{sequence}"
         await self._publish(f"{PREFIX}.{self.run}.dead.{self.service}", data, headers, deadline_s=10)
         if self.on_dead_letter is not None:
             self.on_dead_letter(subject, reason)
@@ -272,7 +274,7 @@ class Bus:
             return Delivery(message, decode(message.data), message.subject)
         except InvalidInput as error:
             log.error("%s is poison: %s", message.subject, error)
-            await self.dead_letter(message.subject, message.data, str(error))
+            await self.dead_letter(message.subject, message.data, str(error), message.metadata.sequence.stream)
             if message.metadata.num_delivered and message.reply:
                 await message._client.publish(message.reply, b"+TERM")
             return None

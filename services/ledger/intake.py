@@ -67,7 +67,9 @@ class Intake:
             try:
                 if index in refused:
                     log.error("%s cannot be stored: %s", delivery.subject, refused[index])
-                    await self._bus.dead_letter(delivery.subject, encode(delivery.record), refused[index])
+                    await self._bus.dead_letter(
+                        delivery.subject, encode(delivery.record), refused[index], delivery.sequence
+                    )
                 await delivery.ack()
             except Exception as error:
                 # The bus is away: the fact comes again and changes nothing.

@@ -72,7 +72,8 @@ def wilson(share: float, count: float, z: float = Z) -> tuple[float, float]:
     middle = share + z * z / (2 * count)
     half = z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
     scale = 1 + z * z / count
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+    # It holds the share itself, which at 0 and 1 rounding could take from it.
+    return max(0.0, min(share, (middle - half) / scale)), min(1.0, max(share, (middle + half) / scale))
 
 
 def weight(low: float, full: float) -> float:
