@@ -172,3 +172,26 @@ async def test_good_executions_become_an_offline_data_set(tmp_path):
         assert (told["samples"], told["without_tree"], told["targets"]) == (1, 4, 2)
         (line,) = (tmp_path / "out" / "demonstrations.jsonl").read_text().splitlines()
         assert json.loads(line) == {"sample_id": "g000001-e0-a1", "ids": [1, 2, 3, 4, 5], "targets": [0, 0, 0, 1, 1]}
+
+
+async def test_judgements_that_show_drift_raise_the_alarm_while_the_run_is_up(tmp_path):
+    """D8: four samples, six pairs, all the other way round; taken in by a process beside the ledger, which goes on."""
+    samples = ["g000000-e0-a1", "g000000-e1-a1", "g000001-e0-a1", "g000001-e1-a2"]
+    judges = (("ann", "person", 1), ("taste", "model", -1))
+    rows = [
+        f"{name},{judge},{kind},{sign * place}" for place, name in enumerate(samples) for judge, kind, sign in judges
+    ]
+    file = tmp_path / "judged.csv"
+    file.write_text("\n".join(["sample_id,judge,kind,score", *rows]))
+    async with TestRun(tmp_path / "run", SETTINGS) as run, Asking(run) as ledger:
+        run.listen([AlarmRaised])
+        await run.start("services.ledger", endpoint="ledger")
+        await ledger.intake(await speak(run, history()))
+        asked = ("agreement", "--import", str(file), "--run", str(run.folder.root), "--json")
+        told = json.loads(await asyncio.to_thread(gyre, *asked))
+        assert (told["stored"], told["refused"], told["raised"]) == (8, 0, True)
+        (alarm,) = await run.until(lambda: alarms(run, "reward_drift"))
+        assert alarm.message.startswith("taste agrees with people in 0% of 6 pairs")
+        (model,) = (await ask(ledger, "agreement"))["models"]
+        assert (model["model"], model["weight"]) == ("taste", 0.0)
+        assert "taste: 0.0%" in await asyncio.to_thread(gyre, "agreement", "--run", str(run.folder.root))
