@@ -100,7 +100,6 @@ async def test_to_claude_code_nothing_of_a_reply_is_said_before_it_is_on_record(
 async def test_a_failure_in_mid_stream_is_said_in_it(served, monkeypatch):
     """In the dialect's own words; before the stream it is a status with Retry-After."""
     http, pool, *_ = served
-    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.03)
 
     async def fail(work) -> None:
         await pool.go.wait()
@@ -110,6 +109,7 @@ async def test_a_failure_in_mid_stream_is_said_in_it(served, monkeypatch):
     async with http.post("/v1/messages", json=BODY | {"max_tokens": 9, "stream": True}) as answer:
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert (await answer.json())["error"]["type"] == "api_error"
+    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.03)
     for path, words in FAILED.items():
         pool.go.clear()
         async with http.post(path, json=BODY | {"input": "go", "max_tokens": 9, "stream": True}) as answer:
