@@ -201,7 +201,7 @@ class Driver:
     async def dispatch(self, execution: str, output_tokens_max: int = 24, attempt_base: int = 0, **more: Any) -> None:
         limits = Limits(
             wall_s=more.pop("wall_s", 600), turns_max=more.pop("turns_max", 20), context_tokens_max=512,
-            output_tokens_max=output_tokens_max,
+            output_tokens_max=output_tokens_max, tokens_max=more.pop("tokens_max", 0),
         )  # fmt: skip
         environment = more.pop("environment", self.environment.name)
         task = TaskSpec(task_id="t", task_type="repair", environment=environment, seed=1, limits=limits, **more)

@@ -136,6 +136,19 @@ async def test_what_is_wrong_is_said_in_openais_words(driver):
     assert error.value.code == "turns_exceeded"
 
 
+async def test_an_execution_that_used_up_its_tokens_is_ended_for_that(driver):
+    """B4, C6: the call is refused with the limit's name, and the environment is told to stop, whatever its harness makes of the refusal."""
+    key, _ = await driver.begin(tokens_max=1)
+    client = driver.client(key)
+    first = await client.chat.completions.create(model="m", messages=START)
+    assert first.usage.completion_tokens == 1
+    with pytest.raises(openai.BadRequestError) as error:
+        await client.chat.completions.create(model="m", messages=[*START, {"role": "user", "content": "more"}])
+    assert error.value.code == "tokens_exceeded"
+    told = await driver.environment.next("truncate")
+    assert (told.execution_id, told.truncate.reason) == (driver.execution, "tokens")
+
+
 async def test_calls_move_to_another_cell_when_theirs_goes_to_training(driver):
     """A6: nothing is interrupted and the harness notices nothing; tokens of both cells are one output."""
     clients = [driver.client((await driver.begin(index, output_tokens_max=450))[0]) for index in range(6)]
