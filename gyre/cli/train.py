@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gyre.cli.options import config_arguments, json_option, load_config, new_run_folder, print_json, run_dir_option
+from gyre.cli.screen import line, paragraphs
 from gyre.cli.signals import until_told
 
 LINE_EVERY_S = 5.0
@@ -47,7 +48,13 @@ async def _train(config, run_dir: Path | None, as_json: bool) -> dict[str, Any]:
     folder = new_run_folder(config, run_dir)
     is_live = console.is_terminal and not as_json
     driver = Driver(
-        config, folder, lambda text: console.log(text, highlight=False) if is_live else click.echo(text, err=True)
+        config,
+        folder,
+        lambda text: (
+            console.log(paragraphs(text), highlight=False, markup=False)
+            if is_live
+            else click.echo(paragraphs(text), err=True)
+        ),
     )
     click.echo(f"run folder {folder.root}", err=True)
     showing = asyncio.create_task(_panel(driver, console) if is_live else _lines(driver))
@@ -68,9 +75,9 @@ async def _lines(driver) -> None:
     last = ""
     while True:
         await asyncio.sleep(LINE_EVERY_S)
-        if driver.progress.facts and (line := driver.view.line()) != last:
-            click.echo(line, err=True)
-            last = line
+        if driver.progress.facts and (shown := driver.view.line()) != last:
+            click.echo(line(shown), err=True)
+            last = shown
 
 
 async def _panel(driver, console) -> None:

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from gyre.cli.options import config_arguments, json_option, load_config, new_run_folder, print_json, run_dir_option
+from gyre.cli.screen import paragraphs
 from gyre.cli.signals import until_told
 from gyre.config import Config
 from gyre.run_folder import RunFolder
@@ -31,7 +32,7 @@ async def _up(config: Config, folder: RunFolder, as_json: bool) -> None:
     from gyre.supervisor import Supervisor
 
     def say(text: str) -> None:
-        click.echo(text, err=True)
+        click.echo(paragraphs(text), err=True)
 
     folder.make()
     path = await prepare(config, folder, say)
