@@ -111,8 +111,8 @@ def test_it_is_shown_as_text_and_breaks_nothing(page, hostile, served, path):
     page.goto(page.url.replace("/age", path))
     page.locator("main h1, main h2").first.wait_for()
     page.wait_for_load_state("networkidle")
-    for button in page.locator("button.more").all()[:2]:
-        button.click()
+    if page.locator("button.more").count():
+        page.locator("button.more").first.click()  # as much again of a long text
     assert page.evaluate("window.pwned") is None
     assert page.locator("main img, main script, a[href^='javascript:']").count() == 0
     text = page.locator("body").inner_text()

@@ -46,7 +46,7 @@ _DROPPED = """
 SELECT s.step, count(*) AS dropped FROM drops s {join}
 WHERE s.run = :run AND s.reason = 'age' AND s.step >= :first AND s.step <= :last {narrow} GROUP BY s.step
 """
-_LAST = "SELECT max(step) AS step FROM batches WHERE run = :run"
+_LAST = "SELECT max(step) AS step FROM steps WHERE run = :run"
 _OF_STEPS = """
 SELECT t.sample_id, t.step FROM step_samples t CROSS JOIN samples s {join}
 WHERE s.run = t.run AND s.sample_id = t.sample_id AND t.run = :run AND t.step >= :first AND t.step <= :last {narrow}
