@@ -6,7 +6,7 @@ import pytest
 
 from gyre.records import CellReported, ExecutionResumed, ExecutionSuspended, array
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(900)]
 
 LONG_S = 8.0
 """Stands for the hour: longer than the wall clock and the lease of these tests, which are all that an hour would be held against."""
@@ -35,7 +35,7 @@ async def test_a_suspended_execution_goes_on_after_its_cells_are_gone_and_others
         await driver.start_cell(index)
     await driver.command(2, "resume")
     await driver.fact(lambda f: isinstance(f, ExecutionResumed) and f.execution_id == driver.execution)
-    assert (await asyncio.wait_for(waiting, 120)).choices
+    assert (await asyncio.wait_for(waiting, 300)).choices
     old, new = await driver.recorded(2)
     assert (old.call_id, new.attempt, new.execution_id) == (record.call_id, attempt, driver.execution)
     assert (new.parent, new.parent_tokens) == (old.call_id, old.prompt_tokens + len(array(old.output_ids, "int32")))
