@@ -129,6 +129,7 @@ class Subprocess(Sandbox):
         spec = {
             "command": list(command), "directory": str(self.work), "environment": dict(environment), "grace_s": grace_s,
             "bounds": msgspec.to_builtins(bounds), "folders": [str(self.home), str(self.work)], "user": self._user,
+            "root": self._folder.name,
         }  # fmt: skip
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(WARDEN), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

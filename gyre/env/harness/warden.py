@@ -1,6 +1,6 @@
 """One command and all that it starts, under bounds, as a script of its own: only the standard library, nothing of Gyre.
 
-    stdin    one line of JSON (command, directory, environment, bounds, grace_s, user), then `stop` to end it; its end ends it too
+    stdin    one line of JSON (command, directory, environment, bounds, grace_s, user, root), then `stop` to end it. Its end ends it too, and root goes
     stdout   a line of JSON each second (what is used), the last one says how it ended
 
 What it starts may leave its session and its parent; as the subreaper of them all this process still finds each (Linux). So nothing is left when
@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +79,8 @@ class Warden:
         self._cpu_s, self._peak_bytes, self._disk_bytes = 0.0, 0, 0
         self._next_walk_s = 0.0
         self._how = ""
+        self.is_orphan = False
+        """Whoever started it is gone, and will not remove its folder."""
 
     def run(self) -> dict:
         begun_s = time.monotonic()
@@ -157,7 +160,7 @@ class Warden:
     def _go_on(self) -> bool:
         said = os.read(0, 4096)
         if not said or b"stop" in said:
-            self._how = "stopped"
+            self._how, self.is_orphan = "stopped", not said
             return False
         return True
 
@@ -225,7 +228,11 @@ def main() -> None:
         if not (byte := os.read(0, 1)):
             return
         line += byte
-    said = Warden(json.loads(line)).run()
+    spec = json.loads(line)
+    warden = Warden(spec)
+    said = warden.run()
+    if warden.is_orphan:
+        shutil.rmtree(spec["root"], ignore_errors=True)
     with contextlib.suppress(OSError):
         print(json.dumps(said), flush=True)
     sys.stdout = None

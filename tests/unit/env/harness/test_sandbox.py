@@ -82,7 +82,7 @@ async def test_a_command_that_does_not_want_to_end_is_killed_after_its_grace(san
 
 
 async def test_a_command_dies_with_the_process_that_started_it(tmp_path):
-    """kill -9 of the environment process leaves no harness behind."""
+    """kill -9 of the environment process leaves no harness behind, and no folder of it."""
     script = f"""
 import asyncio
 from gyre.env.harness import Bounds, Subprocess
@@ -101,6 +101,7 @@ asyncio.run(main())
     starter.kill()
     await starter.wait()
     await until(lambda: not is_alive(pid))
+    await until(lambda: not list(tmp_path.glob("gyre-harness-*")))
 
 
 async def test_a_program_that_is_not_there_is_not_started(sandbox):
