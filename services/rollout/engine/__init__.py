@@ -14,6 +14,8 @@
 | weights.py | reading and checking new weights before any live one is touched |
 | runner.py | the model and its slots; one step = one forward |
 | engine.py | calls and the thread that turns: commands, admission, step, delivery |
+| emulated.py | the same interface for dry runs: it only waits |
+| vllm/ | the same interface over a vLLM server beside the cell |
 
 Importing this package does not import torch; the first use of `Engine` does.
 """
