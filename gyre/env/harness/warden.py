@@ -1,6 +1,6 @@
 """One command and all that it starts, under bounds, as a script of its own: only the standard library, nothing of Gyre.
 
-    stdin    one line of JSON (command, directory, environment, bounds, grace_s, user, root), then `stop` to end it. Its end ends it too, and root goes
+    stdin    one line of JSON (command, directory, environment, bounds, grace_s, user, root), then `stop` to end it. Its end does too, and root goes
     stdout   a line of JSON each second (what is used), the last one says how it ended
 
 What it starts may leave its session and its parent; as the subreaper of them all this process still finds each (Linux). So nothing is left when
