@@ -10,7 +10,7 @@ from gyre.env import Environment, Evidence, Score, StepResult, ToolCall, serve
 ACT = {"type": "function", "function": {"name": "act", "parameters": {"type": "object", "properties": {}}}}
 HUGE = 100 * 1024 * 1024
 FOR_EVER_S = 3600.0
-BLOCKED_S = 7.0
+BLOCKED_S = 12.0
 """Longer than the tests' lease: a process that blocks its own event loop is taken for dead."""
 
 

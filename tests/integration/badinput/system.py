@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from gyre.api.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from gyre.bus import streams
 from gyre.rpc import open_channel
 from tests.integration.rollout.driver import EnvironmentDouble
-from tests.support import TestRun
+from tests.support import WAIT_S, TestRun
 
 SETTINGS = {
     "scheduler": {"cells": 1},
     "rollout": {
-        "lease_s": 4.0, "context_max": 512, "slots": 16, "attempts_max": 2,
+        "lease_s": 8.0, "context_max": 512, "slots": 16, "attempts_max": 2,
         "request_bytes_max": 256 * 1024, "observation_bytes_max": 256,
     },
     "tasks": {"context_tokens_max": 512},
@@ -34,30 +35,35 @@ class System:
 
     def __init__(self, folder: Path, model_dir: Path) -> None:
         self.run = TestRun(folder, SETTINGS | {"model": {"path": str(model_dir)}})
-        self.facts: list[Any] = []
+        self.facts = self.run.facts
         self._serials = itertools.count(1)
 
     async def __aenter__(self) -> "System":
         await self.run.__aenter__()
+        try:
+            await self._start()
+        except BaseException:
+            await self.run.__aexit__()
+            raise
+        return self
+
+    async def _start(self) -> None:
         _, self.gateway, _ = await asyncio.gather(
             self.run.start("services.scheduler", endpoint="scheduler"),
             self.run.start("services.rollout", endpoint="rollout"),
             self.run.start("services.rollout.cell", "--cell", "0", endpoint="cell-0"),
         )
-        self._operator = await self.run.bus("operator")
         self._claimant = await self.run.bus("gateway")
-        self._reading = asyncio.create_task(self._read())
+        self.run.listen(FACTS)
         self.trainer = await self.run.bus("trainer")
         self._channel = open_channel(self.run.folder.endpoint("scheduler"), self.run.service_key)
         self._scheduler = SchedulerServiceStub(self._channel)
         role = {"cell": "cell-0", "change": 0, "target": "rollout", "phase": "released", "at_s": time.time()}
         await self.fact(lambda f: isinstance(f, r.RoleChanged) and f.phase == "requested")
         await self.trainer.publish(r.RoleChanged(**role))
-        await self.fact(lambda f: isinstance(f, r.RoleChanged) and f.phase == "serving", timeout_s=60)
-        return self
+        await self.fact(lambda f: isinstance(f, r.RoleChanged) and f.phase == "serving")
 
     async def __aexit__(self, *_: object) -> None:
-        self._reading.cancel()
         await self._channel.close(None)
         await self.run.__aexit__()
 
@@ -76,14 +82,14 @@ class System:
         await double.attach()
         return double
 
-    async def submit(self, mode: str, environment: str = "wayward", wall_s: float = 60, turns_max: int = 4) -> str:
+    async def submit(self, mode: str, environment: str = "wayward", wall_s: float = 600, turns_max: int = 4) -> str:
         """The execution's id."""
         limits = pb.Limits(wall_s=wall_s, turns_max=turns_max, context_tokens_max=512, output_tokens_max=16)
         task = pb.Task(
             task_id=f"t{next(self._serials)}", task_type="bad", environment=environment, seed=1, purpose="evaluation",
             payload_json=json.dumps({"mode": mode}), group_size=1, temperature=1.0, top_p=1.0, limits=limits,
         )  # fmt: skip
-        reply = await self._scheduler.SubmitTasks(pb.SubmitTasksRequest(tasks=[task]), timeout=20)
+        reply = await self._scheduler.SubmitTasks(pb.SubmitTasksRequest(tasks=[task]), timeout=WAIT_S)
         return f"{reply.group_ids[0]}-e0"
 
     async def begin(self, double: EnvironmentDouble, **limits: Any) -> tuple[str, str, int]:
@@ -91,25 +97,29 @@ class System:
         execution = await self.submit("", double.name, **limits)
         return execution, *(await double.begin(execution))
 
-    async def ending(self, execution: str, timeout_s: float = 45.0) -> r.ExecutionEnded:
-        return await self.fact(lambda f: isinstance(f, r.ExecutionEnded) and f.execution_id == execution, timeout_s)
+    async def ending(self, execution: str) -> r.ExecutionEnded:
+        return await self.fact(lambda f: isinstance(f, r.ExecutionEnded) and f.execution_id == execution)
 
-    async def fact(self, fits, timeout_s: float = 45.0) -> Any:
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s:
-            for fact in self.facts:
-                if fits(fact):
-                    return fact
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"no such fact within {timeout_s} s; the last ones: {self.facts[-5:]}")
+    async def fact(self, fits: Callable[[Any], bool]) -> Any:
+        """The first fact that fits, now or soon."""
+
+        def found() -> Any:
+            return next((fact for fact in self.facts if fits(fact)), None)
+
+        found.__wrapped__ = fits
+        return await self.run.until(found)
 
     def endings(self) -> list[r.ExecutionEnded]:
-        return [fact for fact in self.facts if isinstance(fact, r.ExecutionEnded)]
+        return self.run.of(r.ExecutionEnded)
 
-    async def leases_left(self) -> tuple[int, int]:
-        """(deliveries that are not acknowledged, tasks not delivered)."""
-        info = await self._claimant.js.consumer_info(streams.TASKS, f"{self.run.config.run.name}-tasks")
-        return info.num_ack_pending, info.num_pending
+    async def no_lease_left(self) -> None:
+        """Wait until every task is delivered and acknowledged, which is a moment after its ending is on record."""
+
+        async def is_empty() -> bool:
+            info = await self._claimant.js.consumer_info(streams.TASKS, f"{self.run.config.run.name}-tasks")
+            return (info.num_ack_pending, info.num_pending) == (0, 0)
+
+        await self.run.until(is_empty)
 
     def memory_bytes(self) -> int:
         """Resident memory of the gateway."""
@@ -117,7 +127,3 @@ class System:
 
     def log(self, module: str) -> str:
         return (self.run.folder.logs / f"{module}.log").read_text(errors="replace")
-
-    async def _read(self) -> None:
-        async for fact, _ in self._operator.follow(FACTS):
-            self.facts.append(fact)

@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.records import WeightsPublished
+from tests.support import WAIT_S, until
 
 from . import model
 
@@ -139,7 +140,7 @@ async def http(system):
 @pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def key(system, double):
     """Of one execution for all rubbish: none of it ends it."""
-    execution, opens, attempt = await system.begin(double, turns_max=1000, wall_s=300.0)
+    execution, opens, attempt = await system.begin(double, turns_max=100_000, wall_s=6000.0)
     yield opens
     await double.say(execution, attempt, ended=pb.Ended(ending="completed", reason="submitted"))
     assert (await system.ending(execution)).turns > 10
@@ -267,14 +268,15 @@ async def publish(system, model_dir, version: int, says: tuple[str, ...]) -> Non
 
 async def answer_that(http, key: str, fits) -> dict:
     """Ask until the published weights have arrived; each answer is a 200."""
-    for _ in range(200):
+
+    async def fitting() -> dict | None:
         messages = [{"role": "user", "content": uuid.uuid4().hex[:8]}]
         status, answer = await said(http, key, body(max_tokens=16, messages=messages))
         assert status == 200
-        if fits(message := answer["choices"][0]["message"]):
-            return message
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"still {message}")
+        message = answer["choices"][0]["message"]
+        return message if fits(message) else None
+
+    return await until(fitting)
 
 
 async def test_the_gateway_has_no_defect_to_report(system):
@@ -290,6 +292,6 @@ async def _raw_status(system, request: bytes, header: bytes, data: bytes) -> int
         b"%b HTTP/1.1\r\nhost: x\r\n%b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
         % (request, header, len(data), data)
     )
-    line = await asyncio.wait_for(reader.readline(), 10)
+    line = await asyncio.wait_for(reader.readline(), WAIT_S)
     writer.close()
     return int(line.split()[1])

@@ -3,14 +3,12 @@
 What cannot be believed is refused or ends its execution as failed(environment_invalid); nobody else notices.
 """
 
-import asyncio
-
 import grpc
 import pytest
 
 from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.api.rollout.v1 import environments_pb2_grpc as rpc
-from gyre.records import ExecutionEnded
+from tests.support import WAIT_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -82,7 +80,7 @@ async def test_what_is_said_twice_or_too_early_ends_once(system):
     await double.say(early, message.attempt, started=pb.Started())
     ending = await system.ending(early)
     assert (ending.reason, ending.evaluation) == ("environment_invalid", None) and "never said Started" in ending.detail
-    await asyncio.sleep(0.3)
+    await system.run.heard_all()
     assert [f.execution_id for f in system.endings()].count(execution) == 1
     await double.detach()
 
@@ -138,7 +136,7 @@ async def test_a_start_that_says_too_much_ends_its_execution(system):
 )  # fmt: skip
 async def test_a_stream_that_does_not_begin_with_a_good_hello_is_refused(system, first, words):
     async with _channel(system) as channel:
-        call = rpc.EnvironmentServiceStub(channel).Attach(iter([first]), timeout=10)
+        call = rpc.EnvironmentServiceStub(channel).Attach(iter([first]), timeout=WAIT_S)
         messages = [message async for message in call]
     assert len(messages) == 1 and words in messages[0].refused.message
 
@@ -146,7 +144,7 @@ async def test_a_stream_that_does_not_begin_with_a_good_hello_is_refused(system,
 async def test_a_wrong_key_is_told_so(system):
     async with _channel(system, "no-key") as channel:
         with pytest.raises(grpc.aio.AioRpcError) as error:
-            async for _ in rpc.EnvironmentServiceStub(channel).Attach(iter([pb.AttachRequest()]), timeout=10):
+            async for _ in rpc.EnvironmentServiceStub(channel).Attach(iter([pb.AttachRequest()]), timeout=WAIT_S):
                 pass
     assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED and "authorization" in error.value.details()
 
@@ -161,7 +159,7 @@ async def test_100_megabytes_are_refused_by_the_transport_and_stay_out_of_memory
     options = [("grpc.max_send_message_length", -1)]
     async with grpc.aio.insecure_channel(system.run.folder.endpoint("rollout"), options=options) as channel:
         said = [huge] if place == "first message" else [hello, huge]
-        call = rpc.EnvironmentServiceStub(channel).Attach(iter(said), metadata=(key,), timeout=30)
+        call = rpc.EnvironmentServiceStub(channel).Attach(iter(said), metadata=(key,), timeout=WAIT_S)
         try:
             heard = [message.WhichOneof("body") async for message in call]
             assert heard == ["welcome"]
@@ -184,7 +182,7 @@ async def test_a_flood_of_heartbeats_keeps_nobody_waiting(system):
     for index in range(20_000):
         flooding._outgoing.put_nowait(pb.AttachRequest(request_id=f"{index}", heartbeat=pb.Heartbeat()))
     await double.say(execution, attempt, ended=ended())
-    assert (await system.ending(execution, timeout_s=10)).ending == "completed"
+    assert (await system.ending(execution)).ending == "completed"
     assert system.memory_bytes() < before + 50 * MB
     await double.detach()
     await flooding.detach()
@@ -192,9 +190,10 @@ async def test_a_flood_of_heartbeats_keeps_nobody_waiting(system):
 
 async def test_nothing_is_left_over(system):
     """Every lease acknowledged, one ending for each execution, no defect in the log."""
-    await asyncio.sleep(0.5)
-    names = [fact.execution_id for fact in system.facts if isinstance(fact, ExecutionEnded)]
-    assert len(names) == len(set(names)) and await system.leases_left() == (0, 0)
+    await system.no_lease_left()
+    await system.run.heard_all()
+    names = [fact.execution_id for fact in system.endings()]
+    assert len(names) == len(set(names))
     assert "a defect" not in system.log("services.rollout") and "Traceback" not in system.log("services.rollout")
 
 
