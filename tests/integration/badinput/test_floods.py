@@ -7,7 +7,7 @@ from services.rollout.gateway.environments import REFUSED_LOGGED_MAX, REFUSED_MA
 
 from .test_foreign_clients import MB, ended
 
-pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 FLOOD = 100_000
 """Messages that lie in wait at the flooding client: far beyond what the gateway will read of them."""
