@@ -222,16 +222,16 @@ class Driver:
             )
         )  # fmt: skip
 
-    async def submitted(self, index: int = 0) -> None:
-        """The facts of a group of one that was submitted and dispatched."""
-        execution = self.name(index)
-        group = execution.split("-")[0]
+    async def submitted(self) -> None:
+        """The facts of a group of three that was submitted and dispatched."""
+        group = self.execution.split("-")[0]
         limits = Limits(wall_s=600, turns_max=20, context_tokens_max=512, output_tokens_max=24)
         task = TaskSpec(task_id=group, task_type="repair", environment=self.environment.name, seed=1, limits=limits)
         await self.scheduler.publish(GroupSubmitted(group_id=group, task=task, tier="all", at_s=time.time()))
         await self.scheduler.publish(
             GroupDispatched(
-                group_id=group, execution_ids=[execution], task_type="repair", tenant="default", purpose="train", tier="all",
+                group_id=group, execution_ids=[self.name(index) for index in range(3)], task_type="repair", tenant="default",
+                purpose="train", tier="all",
                 policy_version=3, queue_wait_s=0.0, promotions=0, at_s=time.time(),
             )
         )  # fmt: skip

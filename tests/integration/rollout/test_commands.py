@@ -89,7 +89,6 @@ async def test_what_is_queued_is_held_back_while_suspended_and_ends_at_once_when
         await driver.dispatch(driver.name(index))
 
     await driver.command(1, "suspend", index=1)
-    await driver.submitted(2)
     await driver.command(1, "void", index=2)
     await driver.fact(
         lambda f: isinstance(f, ExecutionEnded) and f.execution_id == driver.name(2)
