@@ -34,7 +34,9 @@ def test_a_compaction_is_of_the_agent_whose_conversation_it_continues():
         assert known.settled("a", compaction, SUMMARY) == Verdict("sub-agent-summary", "s", "")
         anew = Threads()
         anew.know("a", on_record.thread)
-        assert anew.settled("a", compaction, SUMMARY).role == "sub-agent-summary", "known from the record, after a restart"
+        assert anew.settled("a", compaction, SUMMARY).role == "sub-agent-summary", (
+            "known from the record, after a restart"
+        )
         assert known.settled("a", of_main, SUMMARY) == known.settled("b", compaction, SUMMARY) == SUMMARY
 
 

@@ -52,8 +52,14 @@ def test_a_wrong_setting_is_refused_with_what_would_be_right(data, said):
         ({"environments": [{"name": "a"}]}, "none of the environments: a"),
         # 5 calls in segments of 3 to 4: 4 + 1 is too short a rest, and 3 + 2 likewise
         ({"trajproc": {"segment_calls_min": 3, "segment_calls_max": 4}}, r"less than 2·segment_calls_min − 1 = 5"),
-        ({"trajproc": {"credit": "fusion", "advantage": "group_std"}}, r"trajproc\.credit fusion is in units of reward"),
-        ({"trajproc": {"baseline_fallback": "running", "advantage": "max_rl"}}, r"baseline_fallback running .* `group`"),
+        (
+            {"trajproc": {"credit": "fusion", "advantage": "group_std"}},
+            r"trajproc\.credit fusion is in units of reward",
+        ),
+        (
+            {"trajproc": {"baseline_fallback": "running", "advantage": "max_rl"}},
+            r"baseline_fallback running .* `group`",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(data, said):
