@@ -132,9 +132,14 @@ async def test_a_suspension_takes_nothing_from_the_wall_clock_of_an_environment_
     )
     await driver.dispatch(driver.name(0), environment="slow", wall_s=8)
     await driver.fact(lambda f: isinstance(f, ExecutionLeased) and f.execution_id == driver.execution)
+    await driver.submitted()
     await driver.command(1, "suspend")
-    await driver.fact(lambda f: isinstance(f, ExecutionSuspended) and f.execution_id == driver.execution)
+    await driver.command(1, "void", index=1)
+    await driver.fact(
+        lambda f: isinstance(f, ExecutionEnded) and f.execution_id == driver.name(1)
+    )  # it knows of the word before
     Slow.may_start.set()
+    await driver.fact(lambda f: isinstance(f, ExecutionSuspended) and f.execution_id == driver.execution)
     started = await driver.fact(lambda f: isinstance(f, ExecutionStarted) and f.execution_id == driver.execution)
     await asyncio.sleep(8.5)
     assert not driver.records()
