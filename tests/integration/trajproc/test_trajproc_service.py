@@ -13,7 +13,7 @@ from tests.integration.trajproc.others import watching
 from tests.support import TestRun
 from tests.unit.trajproc.builders import dispatched, execution, opened, started, submitted
 
-SETTINGS = {"trajproc": {"turns_per_step": 8, "milestone_share": 0.0, "micro_tokens": 24}}
+SETTINGS = {"trajproc": {"turns_per_step": 8, "milestone_share": 0.0, "micro_tokens": 24, "wait_s": 1e12}}
 
 
 @pytest.mark.parametrize("snapshot_facts", [50_000, 1], ids=["from the facts", "from a snapshot"])
