@@ -19,6 +19,7 @@ from gyre.errors import GyreError
 from gyre.rpc.auth import ROLES, key_path, read_key
 from gyre.rpc.server import REQUEST_BYTES_MAX, RpcServer
 from gyre.run_folder import RunFolder
+from gyre.tasks import end
 
 log = logging.getLogger(__name__)
 
@@ -108,13 +109,15 @@ async def _run(
         shutdown()
 
 
+CLEAN_UP_S = 10.0
+"""Longer than any task of a service takes to end; one that goes on has missed its cancellation and is told again."""
+
+
 async def until_stopped(context: Context, *tasks: Awaitable[None]) -> None:
     """Run `tasks` until the process is told to stop or one of them ends; an error in one is the error of all."""
     running = [asyncio.ensure_future(task) for task in tasks]
     stopping = asyncio.ensure_future(context.stopping.wait())
     done, pending = await asyncio.wait([*running, stopping], return_when=asyncio.FIRST_COMPLETED)
-    for task in pending:
-        task.cancel()
-    await asyncio.gather(*pending, return_exceptions=True)
+    await end(*pending, again_s=CLEAN_UP_S)
     for task in done:
         task.result()

@@ -24,6 +24,7 @@ from gyre.config.load import parse
 from gyre.records import Fact
 from gyre.rpc.auth import make_rpc_keys, read_key
 from gyre.run_folder import RunFolder
+from gyre.tasks import end
 from tests import lived
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -135,9 +136,7 @@ class TestRun:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._listening:
-            task.cancel()
-        await asyncio.gather(*self._listening, return_exceptions=True)
+        await end(*self._listening)
         for child in self._children.values():
             if child.returncode is None:
                 child.kill()

@@ -79,6 +79,9 @@ class Pull:
             status = (message.headers or {}).get("Status") if not message.data else None
             if status is None:
                 self._left -= 1
+                if (reader := asyncio.current_task()) is not None and reader.cancelling():
+                    # Python 3.11's wait_for, below next_msg, forgets a cancellation that comes with the message: a reader would go on for ever.
+                    raise asyncio.CancelledError
                 return message
             description = (message.headers or {}).get("Description", "")
             if description == _USED_UP:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from gyre.bus import Bus, Delivery, streams
 from gyre.clock import Clock
 from gyre.records import AlarmRaised, Fact, encode
+from gyre.tasks import end
 from services.ledger.core.rows import FACT_TYPES
 from services.ledger.storage import Writer
 
@@ -38,8 +39,7 @@ class Intake:
                 batch = await self._gather()
                 await self._store(batch)
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await end(reading)
 
     async def _read(self) -> None:
         async for delivery in self._bus.durable(CONSUMER, FACT_TYPES, ACK_WAIT_S):

@@ -28,6 +28,7 @@ from gyre.records import (
     TaskSpec,
     WeightsPublished,
 )
+from gyre.tasks import end
 from tests.support import TestRun
 
 CONTEXT_MAX = 1_000_000
@@ -85,9 +86,7 @@ class Stack:
             self._serving = [asyncio.create_task(serving)]
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._serving:
-            task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await end(*self._serving, again_s=30.0)
         await self.test.__aexit__()
 
     def _made(self, task: Task) -> HarnessEnvironment:

@@ -25,6 +25,7 @@ from gyre.records import Fact
 from gyre.rpc import open_channel
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
+from gyre.tasks import end
 from tests import lived
 from tests.support import ROOT
 
@@ -67,8 +68,7 @@ class Train:
 
     async def __aexit__(self, *_: object) -> None:
         lived.remove(self)
-        self._following.cancel()
-        await asyncio.gather(self._following, return_exceptions=True)
+        await end(self._following)
         if self._process.returncode is None:
             # The supervisor stops everything in order, or its death takes everything along.
             self._process.terminate()
@@ -95,8 +95,7 @@ class Train:
         """The summary of the run that has gone through (exit code 0); `facts` are all of its facts then."""
         code = await asyncio.wait_for(self._process.wait(), wait_s)
         assert code == 0, f"exit code {code}\n{self.said()}"
-        self._following.cancel()
-        await asyncio.gather(self._following, return_exceptions=True)
+        await end(self._following)
         self.facts = await self._stored()
         return json.loads((self.folder.root / "summary.json").read_text())
 

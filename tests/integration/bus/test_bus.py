@@ -1,15 +1,19 @@
 """The bus on a real nats-server: order, durability through kill -9, leases, least privilege."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
+from typing import ClassVar
 
 import msgspec
 import pytest
+from nats.aio.msg import Msg
 
 from gyre import records as r
 from gyre.bus import work
+from gyre.bus.pull import Pull
 from gyre.bus.server import MAX_PAYLOAD_BYTES
 from gyre.errors import InvalidInput, Unavailable
 from gyre.records.call import RECORD_BYTES, TEXT_BYTES, output_room
@@ -167,3 +171,32 @@ async def test_a_reader_of_many_large_records_loses_none(tmp_path):
             if len(seen) == 1:
                 await asyncio.sleep(2.0)  # a slow reader: what was asked for arrives meanwhile
     assert seen == [record.kind for record in records]
+
+
+async def test_a_reader_that_is_cancelled_as_a_message_comes_ends():
+    """E: Python 3.11's wait_for gives the message and forgets the cancellation; a reader that goes on would never end. The message comes again."""
+
+    class Subscription:
+        async def next_msg(self, **_):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return Msg(None, data=b"x")  # the double of what wait_for does
+
+    class Connection:
+        stats: ClassVar = {"reconnects": 0}
+
+        async def publish(self, *_, **__): ...
+
+    pull = Pull(Connection(), "S", "c", 1)
+    pull._subscription = Subscription()
+    read = []
+
+    async def reading():
+        while True:
+            read.append(await pull.next())
+
+    task = asyncio.create_task(reading())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 20)
+    assert task.cancelled() and not read

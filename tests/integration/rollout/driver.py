@@ -29,6 +29,7 @@ from gyre.records import (
     TaskSpec,
 )
 from gyre.rpc import open_channel
+from gyre.tasks import end
 from tests.support import WAIT_S, TestRun, until
 
 FACTS = (
@@ -61,9 +62,7 @@ class EnvironmentDouble:
         return await asyncio.wait_for(self.inbox.get(), WAIT_S)
 
     async def detach(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         await self._channel.close(None)
 
     async def _send(self) -> AsyncIterator[pb.AttachRequest]:

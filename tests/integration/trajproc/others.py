@@ -8,6 +8,7 @@ from typing import Any
 from gyre import records as r
 from gyre.bus import work
 from gyre.bus.access import SPEAKS
+from gyre.tasks import end
 from tests.support import TestRun
 
 OURS = (
@@ -64,5 +65,4 @@ async def watching(run: TestRun, kinds: Sequence[type] = (*OURS, r.ExecutionComm
     try:
         yield others
     finally:
-        claiming.cancel()
-        await asyncio.gather(claiming, return_exceptions=True)
+        await end(claiming)
