@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -10,7 +11,6 @@ import pytest
 
 from services.rollout.engine import Engine, FinishReason, WeightsRefused
 from services.rollout.engine.vllm.plugin.gyre_vllm.digest import digest_of
-from services.rollout.engine.vllm.process import segments
 from tests.vllm.conftest import CONTEXT_MAX, SLOTS
 from tests.vllm.reference import PROMPT, logprobs, start
 
@@ -70,6 +70,15 @@ def test_the_same_seed_draws_the_same_tokens(engine):
     """C2: seeds by execution, as far as vLLM has them."""
     first, second = (start(engine, f"seed-{i}", tokens=30).wait(WAIT_S) for i in range(2))
     assert first.ids == second.ids
+
+
+def test_a_prompt_seen_before_counts_as_reused(engine, policies):
+    """A6: the usage that a harness is told: whole blocks of the prompt, none the first time, and never the output."""
+    prompt = [1, *(100 + position % 200 for position in range(300))]
+    first, again = (start(engine, f"reused-{i}", prompt, tokens=5).wait(WAIT_S) for i in range(2))
+    assert first.chunks[-1].reused_tokens == 0
+    assert 0 < again.chunks[-1].reused_tokens < len(prompt)
+    assert_labels_are_right(again, policies, prompt)
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 1 << 30])
@@ -147,8 +156,9 @@ def test_a_killed_vllm_is_replaced_and_its_calls_go_on(engine, policies, which):
     """A6: `kill -9` in mid-call: the call ends as `migrated` with its tokens, none of the group survives, a new process serves the same weights."""
     server = psutil.Process(engine._process.pid)
     group = [server, *server.children(recursive=True)]
-    shared = segments(server.pid)
+    shared = engine._process.belongings.segments()
     assert shared
+    assert _shared_memory(group) <= set(shared), "all of it is told by its name"
     call = start(engine, f"killed-{which}", tokens=500)
     assert call.first.wait(WAIT_S)
     victim = server if which == "server" else _worker(group)
@@ -162,6 +172,12 @@ def test_a_killed_vllm_is_replaced_and_its_calls_go_on(engine, policies, which):
     rest = start(engine, f"resumed-{which}", tokens=500, resume=call.ids).wait(WAIT_S)
     assert len(call.ids) + len(rest.ids) == 500
     assert_labels_are_right(rest, policies, before=call.ids)
+
+
+def _shared_memory(group: list[psutil.Process]) -> set[Path]:
+    """What processes of the group have mapped of it, and is still there by its name."""
+    mapped = {Path(mapping.path) for process in group for mapping in process.memory_maps()}
+    return {path for path in mapped if path.parent == Path("/dev/shm") and path.exists()}
 
 
 def _worker(group: list[psutil.Process]) -> psutil.Process:

@@ -31,6 +31,8 @@ class FakeProcess:
         """Whether the server still answers while nothing can be sampled any more. Set from any thread; a start mends it."""
         self.lies = 0
         """Added to the version of each span."""
+        self.cached_tokens = 1
+        """Of each prompt, in what is said when its stream ends."""
         self.starts_fail = 0
         self.asked: list[str] = []
         self.bodies: list[dict] = []
@@ -145,9 +147,10 @@ class FakeProcess:
             await self._say(reply, [9 + len(versions)], "length" if last else None, versions if last else None)
         if len(versions) < limit:
             await self._say(reply, [], "abort", versions)
-        await reply.write(
-            b'data: {"choices": [], "usage": {"prompt_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}}\n\n'
-        )
+        usage = {
+            "prompt_tokens": len(body["token_ids"]), "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }  # fmt: skip
+        await reply.write(f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode())
         await reply.write(b"data: [DONE]\n\n")
         return reply
 

@@ -51,6 +51,15 @@ def test_a_call_gives_tokens_with_log_probabilities_and_versions(engine, version
     # the fake says of every call: 4 prompt tokens, 1 of them cached
     stats = engine.stats()
     assert (stats.generated_tokens, stats.prefill_computed_tokens, stats.prefill_reused_tokens) == (5, 3, 1)
+    assert done.chunks[-1].reused_tokens == 1
+
+
+def test_tokens_of_the_output_are_no_reused_prompt_tokens(engine, fake, versions):
+    """A6: a call that moved sends what it has sampled along, and vLLM counts that among the prompt."""
+    fake.cached_tokens = 6
+    engine.load(versions[0], 0)
+    done = start(engine, resume=(10, 11, 12)).wait()
+    assert done.chunks[-1].reused_tokens == 4
 
 
 def test_an_unloaded_engine_refuses_calls(engine, versions):

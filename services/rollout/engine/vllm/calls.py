@@ -27,6 +27,8 @@ class Call:
     versions: list[int] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
     """Versions under which tokens were given."""
+    reused_tokens: int = 0
+    """Of what was sent, found in vLLM's cache; it says so when the stream ends."""
     ending: FinishReason | None = None
     """Why it was asked to end, and the word for it."""
     detail: str = ""
@@ -42,6 +44,7 @@ class Call:
         self.ids += delta.ids
         self.logprobs += delta.logprobs
         self.versions += [live_version] * len(delta.ids)
+        self.reused_tokens = max(self.reused_tokens, delta.cached_tokens)
         if delta.spans is not None:
             self._settle(delta.spans)
 
@@ -59,7 +62,8 @@ class Call:
 
     def deliver(self, finish: FinishReason | None = None, detail: str = "") -> bool:
         """Give the caller what there is; False where its callback raises."""
-        chunk = Chunk(self.request.call_id, self.ids, self.logprobs, self.versions, finish, detail)
+        reused = min(self.reused_tokens, len(self.request.prompt_ids))
+        chunk = Chunk(self.request.call_id, self.ids, self.logprobs, self.versions, finish, detail, reused)
         self.given += self.versions
         self.ids, self.logprobs, self.versions = [], [], []
         if self.is_deaf:

@@ -7,14 +7,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
-import tempfile
 import time
 from pathlib import Path
 
 from gyre.config.sections import VllmConfig
 from gyre.supervisor.child import die_with_parent, last_words
+from services.rollout.engine.vllm.belongings import Belongings, remove_orphaned
 from services.rollout.engine.vllm.client import Silent, VllmClient
 
 log = logging.getLogger(__name__)
@@ -34,15 +33,12 @@ class VllmProcess:
     ) -> None:  # fmt: skip
         self._config = config
         self.log_file = log_file
-        self._folder = Path(
-            tempfile.mkdtemp(prefix="gyre-vllm-")
-        )  # mode 0700; short, for sockets' names are at most 107 bytes
-        self.socket = str(self._folder / "socket")
+        remove_orphaned()
+        self.belongings = Belongings()
+        self.socket = str(self.belongings.folder / "socket")
         self._command = command(model_dir, slots, context_max, config, device, self.socket, extension)
         self._variables = variables(config, device, threads, (PLUGIN, *plugins))
         self._process: asyncio.subprocess.Process | None = None
-        self._segments: set[Path] = set()
-        """Shared memory of the group, which a killed vLLM leaves behind."""
 
     @property
     def pid(self) -> int | None:
@@ -57,8 +53,8 @@ class VllmProcess:
         with self.log_file.open("ab") as file:
             try:
                 self._process = process = await asyncio.create_subprocess_exec(
-                    *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, cwd=self._folder,
-                    env=os.environ | self._variables | {"TMPDIR": str(self._folder)}, start_new_session=True, preexec_fn=die_with_parent,
+                    *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=file, stderr=file, cwd=self.belongings.folder,
+                    env=os.environ | self._variables | self.belongings.variables, start_new_session=True, preexec_fn=die_with_parent,
                 )  # fmt: skip
             except OSError as error:
                 raise Silent(
@@ -76,7 +72,6 @@ class VllmProcess:
                 said_s = now_s
                 log.info("vLLM starts since %.0f s: %s", now_s - began_s, self.last_words())
             await asyncio.sleep(HEALTH_EVERY_S)
-        self._segments = segments(process.pid)
         log.info("vLLM is up after %.1f s, process %d", time.monotonic() - began_s, process.pid)
 
     async def died(self) -> None:
@@ -97,25 +92,11 @@ class VllmProcess:
         await process.wait()
         if self._process is process:
             self._process = None
-            while self._segments:
-                self._segments.pop().unlink(missing_ok=True)
+            self.belongings.clear()
 
     def forget(self) -> None:
-        """Remove the folder of the socket and of all temporary files; the process has ended."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def segments(group: int) -> set[Path]:
-    """Named shared memory that a process of the group has mapped."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if os.getpgid(int(folder.name)) == group:
-                lines = (folder / "maps").read_text().splitlines()
-                found |= {Path(line.split()[-1]) for line in lines if "/dev/shm/psm_" in line}
-        except (OSError, ProcessLookupError):  # ended meanwhile
-            continue
-    return {path for path in found if path.exists()}
+        """Nothing is left of it but the log; the process has ended."""
+        self.belongings.remove()
 
 
 def command(

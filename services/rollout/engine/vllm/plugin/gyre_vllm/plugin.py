@@ -1,15 +1,24 @@
 """The entry point `vllm.general_plugins`, called in each of vLLM's processes: server, engine core, worker."""
 
 import ctypes
+import os
+import secrets
 import signal
+from multiprocessing import shared_memory
 
 PR_SET_PDEATHSIG = 1
+SHARED = "GYRE_VLLM_SHARED"
+"""Variable: how the names of shared memory begin."""
 
 
 def register() -> None:
-    """Tell vLLM of the weight transfer, and die with the process above: one that outlived it would hold its memory for ever."""
+    """Tell vLLM of the weight transfer, name shared memory so that its owner can be told, and die with the process above: one that
+    outlived it would hold its memory for ever."""
     from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if "gyre" not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine("gyre", "gyre_vllm.transfer", "Transfer")
+    if begin := os.environ.get(SHARED):
+        # The library chooses the names by this function and has no setting for it.
+        shared_memory._make_filename = lambda: f"/{begin}-{secrets.token_hex(8)}"
