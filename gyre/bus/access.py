@@ -27,7 +27,7 @@ SPEAKS: dict[str, tuple[type, ...]] = {
         r.BatchClosed, r.MicroStep, r.AlarmRaised,
     ),
     "trainer": (r.RoleChanged, r.WeightsPublished, r.StepOpened, r.StepJoined, r.StepUpdated, r.AlarmRaised),
-    "ledger": (r.AlarmRaised,),
+    "ledger": (r.RewardWeighed, r.AlarmRaised),
     "operator": (),
 }  # fmt: skip
 """Who may say what. `operator` is the `gyre` command: it declares streams and reads facts."""

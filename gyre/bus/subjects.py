@@ -43,6 +43,7 @@ _RULES: dict[type, _Rule] = {
     ),
     r.WeightsPublished: ("weights.published", lambda m: "", lambda m: str(m.version)),
     r.RewardScored: ("reward.scored", lambda m: m.sample_id, lambda m: f"{m.sample_id}.{m.evaluator}"),
+    r.RewardWeighed: ("reward.weighed", lambda m: m.evaluator, lambda m: f"{m.evaluator}.{m.at_s:.6f}"),
     r.SampleReady: ("sample.ready", lambda m: m.sample_id, lambda m: m.sample_id),
     r.SampleDropped: ("sample.dropped", lambda m: m.sample_id, lambda m: m.sample_id),
     r.StepOpened: ("step.opened", lambda m: str(m.step), lambda m: str(m.step)),

@@ -15,9 +15,13 @@ from gyre.cli.screen import clean
     help="First take in judgements: .csv, .jsonl or .parquet with sample_id, judge, score, and kind (person, model) and at_s where they differ "
          "from person and now.",
 )  # fmt: skip
+@click.option(
+    "--apply", "is_applied", is_flag=True,
+    help="Give each learned evaluator of the running run the weight that people's agreement leaves it, for groups judged from now on.",
+)  # fmt: skip
 @run_option
 @json_option
-def agreement(file: Path | None, run_folder: Path | None, as_json: bool) -> None:
+def agreement(file: Path | None, is_applied: bool, run_folder: Path | None, as_json: bool) -> None:
     """Pairwise agreement of reward models with people, its 95 % interval, and the weight that it leaves each model.
 
     Of all pairs of samples that people order, the share that the model orders the same way. A model's score of a sample is the imported one, else
@@ -25,9 +29,11 @@ def agreement(file: Path | None, run_folder: Path | None, as_json: bool) -> None
     """
     folder = find_run(run_folder)
     taken = run_ledger(folder, "--import-judgements", str(file.resolve())) if file else None
-    answer = taken["agreement"] if taken else ask_ledger(folder, "agreement")
+    applied = run_ledger(folder, "--apply-agreement") if is_applied else None
+    told = {**(taken or {}), **(applied or {})}
+    answer = told["agreement"] if told else ask_ledger(folder, "agreement")
     if as_json:
-        print_json(taken or answer)
+        print_json(told or answer)
         return
     if taken:
         _taken(clean(taken))
@@ -37,6 +43,10 @@ def agreement(file: Path | None, run_folder: Path | None, as_json: bool) -> None
     )
     for model in answer["models"]:
         _model(model)
+    for one in clean(applied["applied"]) if applied else ():
+        click.echo(f"{one['evaluator']}: weight {one['was']:.3f} -> {one['weight']:.3f} for groups judged from now on")
+    if applied and not applied["applied"]:
+        click.echo("every weight is in force already")
 
 
 def _taken(taken: dict) -> None:
@@ -55,6 +65,8 @@ def _model(model: dict) -> None:
     kept = f"; weight {model['weight']:.2f}"
     if model["configured_weight"] is not None:
         kept += f" of its {model['configured_weight']:g}: {model['weight'] * model['configured_weight']:.3f}"
+    if model["in_force"]:
+        kept += f", in force: {model['in_force']['weight']:.3f}"
     click.echo(f"{model['model']}: {_share(model)} of {model['pairs']} pairs of {model['samples']} samples{kept}")
     for day, part in model["by_day"].items():
         if part["agreement"] is not None:

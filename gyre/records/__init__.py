@@ -38,7 +38,7 @@ from gyre.records.execution import (
     RunStarted,
 )
 from gyre.records.lifecycle import DROP_REASONS, SET_ASIDE_REASONS, TRANSITIONS, ExecutionState, advance
-from gyre.records.reward import RewardScored
+from gyre.records.reward import RewardScored, RewardWeighed
 from gyre.records.sample import CallSetAside, SampleDropped, SampleReady
 from gyre.records.step import (
     AlarmRaised,
@@ -81,6 +81,7 @@ __all__ = [
     "MicroStep",
     "PlanChosen",
     "RewardScored",
+    "RewardWeighed",
     "RoleChanged",
     "Row",
     "RunStarted",

@@ -19,7 +19,7 @@ from gyre.records.execution import (
     GroupSubmitted,
     RunStarted,
 )
-from gyre.records.reward import RewardScored
+from gyre.records.reward import RewardScored, RewardWeighed
 from gyre.records.sample import CallSetAside, SampleDropped, SampleReady
 from gyre.records.step import (
     AlarmRaised,
@@ -54,6 +54,7 @@ Fact = (
     | WaterlevelChanged
     | WeightsPublished
     | RewardScored
+    | RewardWeighed
     | SampleReady
     | SampleDropped
     | StepOpened

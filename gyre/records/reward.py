@@ -31,3 +31,19 @@ class RewardScored(msgspec.Struct, frozen=True, kw_only=True, tag="reward.scored
     detail: str = ""
     """For people: what went wrong at the last try, bounded and without the token."""
     traceparent: str = ""
+
+
+class RewardWeighed(msgspec.Struct, frozen=True, kw_only=True, tag="reward.weighed"):
+    """What a learned evaluator's score weighs from here on, by how far people agree with it (D8): groups judged after this fact."""
+
+    evaluator: str
+    weight: float
+    """Instead of the configured one, at most that."""
+    share: float
+    """Of the configured weight, in [0, 1]."""
+    agreement: float
+    """Share of pairs that it orders as people do."""
+    low: float
+    """Lower bound of its 95 % interval, which `share` follows from."""
+    pairs: int
+    at_s: float

@@ -2,11 +2,14 @@
 
 import argparse
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gyre.errors import ConfigError, GyreError, InvalidInput
+from gyre.config import Config
+from gyre.errors import ConfigError, GyreError, InvalidInput, NotFound, Unavailable
+from gyre.records import RewardWeighed
 from gyre.service import Context
 from services.ledger import judging, rpc
 from services.ledger.intake import raise_alarm
@@ -16,6 +19,8 @@ from services.ledger.storage import Database
 from services.ledger.storage.compacting import compact
 from services.ledger.storage.room import sizes
 
+WEIGHT_STEP = 1e-3
+"""Of a weight: a smaller change is not worth a fact."""
 BUS_WAIT_S = 5.0
 """A run that is over has no bus; an alarm about its books has nobody to reach then."""
 
@@ -41,6 +46,14 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="delete call rows and spans that ended before; books stay as they are",
     )
     parser.add_argument(
+        "--apply-agreement",
+        action="store_true",
+        help="say on the bus what each learned evaluator weighs by people's agreement",
+    )
+    parser.add_argument(
+        "--import-files", type=Path, metavar="DIR", help="take in Parquet files of an export; for empty books"
+    )
+    parser.add_argument(
         "--import-judgements", type=Path, metavar="FILE", help="take in what people and models said of samples"
     )
 
@@ -48,7 +61,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 def job(context: Context) -> Callable[[Database, Context], Any] | None:
     """What was asked for, if anything: database and context → an answer, or a coroutine of one."""
     given = context.arguments
-    asked_for = {"export": exported, "print": printed, "import_judgements": judged, "compact": compacted}
+    asked_for = {
+        "export": exported, "print": printed, "import_files": imported, "import_judgements": judged, "apply_agreement": weighed,
+        "compact": compacted,
+    }  # fmt: skip
     return next((do for name, do in asked_for.items() if getattr(given, name, None)), None)
 
 
@@ -75,12 +91,8 @@ def room_of(database: Database, context: Context) -> Callable[[], Room]:
 
 def exported(database: Database, context: Context) -> dict[str, Any]:
     """What was written: {name: {path, rows, bytes}}. Raises ConfigError without pyarrow, InvalidInput for data that there is not."""
-    try:
-        from services.ledger import parquet  # an extra: only who exports needs it
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"exporting needs {error.name}, which is not installed: pip install 'gyre-rl[export]'"
-        ) from error
+    with _extra("exporting"):
+        from services.ledger import parquet
     given = context.arguments
     if strange := sorted(set(given.what) - set(parquet.DATA_SETS)):
         raise InvalidInput(f"no data {', '.join(strange)}: any of {', '.join(parquet.DATA_SETS)}")
@@ -88,6 +100,24 @@ def exported(database: Database, context: Context) -> dict[str, Any]:
         return parquet.export(
             connection, context.run, given.export, tuple(given.what or parquet.DATA_SETS), given.since
         )
+
+
+def imported(database: Database, context: Context) -> dict[str, Any]:
+    """What was taken in: {name: {path, rows}}. Raises ConfigError without pyarrow, and as import_files."""
+    with _extra("importing"):
+        from services.ledger import offline
+    return offline.import_files(database, context.run, context.arguments.import_files)
+
+
+@contextlib.contextmanager
+def _extra(doing: str) -> Iterator[None]:
+    """An extra of the package: only who uses it needs it. Raises ConfigError."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{doing} needs {error.name}, which is not installed: pip install 'gyre-rl[export]'"
+        ) from error
 
 
 def compacted(database: Database, context: Context) -> dict[str, int]:
@@ -113,6 +143,48 @@ def drifted(model: dict[str, Any], full: float) -> str:
     if model["fell"] and model["fell"]["by_at_least"] > 0:
         return f"{words}; on {model['fell']['day']} it fell from {model['fell']['before']:.0%} to {model['fell']['now']:.0%}"
     return words if model["high"] < full else ""
+
+
+async def weighed(database: Database, context: Context) -> dict[str, Any]:
+    """Say the weight that people's agreement leaves each learned evaluator, where it is not in force yet.
+
+    Answers {agreement, applied: [{evaluator, weight, was}]}.
+    Raises Unavailable where no run is up to hear it.
+    """
+    with database.read() as connection:
+        found = ask(connection, "agreement", Asked(context.run, context.config))
+    facts = list(weighings(found, context.config, context.clock.now_s()))
+    if facts:
+        try:
+            async with asyncio.timeout(BUS_WAIT_S):
+                bus = await context.bus("ledger")
+                try:
+                    for fact, _ in facts:
+                        await bus.publish(fact)
+                finally:
+                    await bus.close()
+        except (NotFound, Unavailable, TimeoutError) as error:
+            raise Unavailable(
+                "no weight was changed: the run is not up. Put it into [[evaluators]] weight of the next one"
+            ) from error
+    applied = [{"evaluator": fact.evaluator, "weight": fact.weight, "was": was} for fact, was in facts]
+    return {"agreement": found, "applied": applied}
+
+
+def weighings(found: dict[str, Any], config: Config, at_s: float) -> Iterator[tuple[RewardWeighed, float]]:
+    """(what is to be said of a model, the weight that it has), of learned evaluators that people were compared with, where the two differ."""
+    learned = {one.name: one.weight for one in config.evaluators if one.kind == "learned"}
+    for model in found["models"]:
+        if model["model"] not in learned or model["weight"] is None:
+            continue
+        configured = learned[model["model"]]
+        was = model["in_force"]["weight"] if model["in_force"] else configured
+        fact = RewardWeighed(
+            evaluator=model["model"], weight=configured * model["weight"], share=model["weight"], agreement=model["agreement"], low=model["low"],
+            pairs=model["pairs"], at_s=at_s,
+        )  # fmt: skip
+        if abs(fact.weight - was) > WEIGHT_STEP:
+            yield fact, was
 
 
 async def _raised(context: Context, alarms: list[str]) -> bool:

@@ -105,6 +105,7 @@ def _ended(fact: r.ExecutionEnded) -> Iterable[Row]:
         "ended_at_s": fact.at_s, "trace_id": trace_id(fact.traceparent),
     }  # fmt: skip
     yield "costs", _fields(fact, "execution_id", "attempt", "group_id", "external_calls", "occupancy_s")
+    yield "book_totals", _fields(fact, "purpose", "external_calls", "occupancy_s")
 
 
 def _call(fact: r.CallRecorded) -> Iterable[Row]:
@@ -124,6 +125,7 @@ def _call(fact: r.CallRecorded) -> Iterable[Row]:
     }  # fmt: skip
     tokens = len(fact.output_ids) // 4
     yield "costs", {**_fields(fact, "execution_id", "attempt", "group_id"), "turns": 1, "tokens": tokens}
+    yield "book_totals", {"purpose": fact.purpose, "turns": 1, "tokens": tokens}
     for version, counted in by_version(versions, tokens).items():
         yield "usage", {
             **_fields(fact, "execution_id", "attempt"), "version": version, "turns": counted / tokens if tokens else 1.0, "tokens": counted,
@@ -263,6 +265,7 @@ _RULES: dict[type, Callable[[Any], Iterable[Row]]] = {
     r.WaterlevelChanged: _whole("waterlevel"),
     r.WeightsPublished: _whole("weights"),
     r.RewardScored: _scored,
+    r.RewardWeighed: _whole("weighings"),
     r.SampleReady: _ready,
     r.SampleDropped: _dropped,
     r.StepOpened: _opened,

@@ -2,10 +2,11 @@
 
 `agreement` answers:
 
-    models   [{model, samples, pairs, agreement, low, high, effective_pairs, weight, configured_weight, by_type, by_day, fell}], by name
+    models   [{model, samples, pairs, agreement, low, high, effective_pairs, weight, configured_weight, in_force, by_type, by_day, fell}], by name
              samples: judged by people and by the model; pairs: of one task type, that people order; agreement: share of them that the model orders
              the same way (null without a pair); low, high: 95 % interval (how it is had: services/ledger/core/agreement.py)
              weight: what is left of the model's weight, clip((low − ½)/(full − ½), 0, 1); configured_weight: of [[evaluators]], null where it is none
+             in_force: {weight, at_s} that `gyre agreement --apply` gave it last while the run went on, null where it never did
              by_type, by_day: {task type or day (UTC): {samples, pairs, agreement, low, high}}
              fell: {day, before, now, by_at_least} the newest day against all before, null with less than two days; by_at_least > 0: both intervals
              are apart by that much
@@ -43,6 +44,8 @@ SELECT s.evaluator, s.sample_id, s.value FROM scores s WHERE s.run = :run AND s.
   AND s.sample_id IN (SELECT sample_id FROM judgements WHERE run = :run AND kind = 'person')
 """
 
+WEIGHED = "SELECT evaluator, weight, at_s FROM weighings WHERE run = :run ORDER BY at_s"
+
 
 def agreement(connection: sa.Connection, run: str, config: Config) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives."""
@@ -62,8 +65,12 @@ def agreement(connection: sa.Connection, run: str, config: Config) -> dict[str, 
     wanted = {sample: float(np.mean(values)) for sample, values in scores.items()}
     weights = {one.name: one.weight for one in config.evaluators}
     full = config.ledger.agreement_full
+    weighed = {
+        row["evaluator"]: {"weight": row["weight"], "at_s": row["at_s"]} for row in rows(connection, WEIGHED, run=run)
+    }
     found = [
-        _model(name, said, wanted, about, full) | {"configured_weight": weights.get(name)}
+        _model(name, said, wanted, about, full)
+        | {"configured_weight": weights.get(name), "in_force": weighed.get(name)}
         for name, said in sorted(models.items())
     ]
     return {"models": found, "people": dict(people), "full": full}

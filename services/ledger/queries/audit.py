@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from gyre.config import Config
 from services.ledger.queries import broken
-from services.ledger.queries.books import STALENESS, executions, staleness
 from services.ledger.queries.sql import number, one, pasteable, rows
+from services.ledger.queries.standing import by_step, executions, staleness
 
 EXAMPLES_MAX = 3
 """Broken rows that a figure names."""
@@ -122,12 +122,12 @@ def _balance_samples(connection: sa.Connection, run: str, _config: Config) -> Cr
 
 def _staleness_law(connection: sa.Connection, run: str, config: Config) -> Criterion:
     """Information: the law speaks of the steady state, so a run is not failed by it."""
-    found = staleness(connection, run, config)
+    found = staleness(by_step(connection, run), config)
     figure = (
         f"information: mean {found['mean']:.3f} steps over {found['executions']} executions, largest {found['max']}, "
         f"law {found['law']:g}"
     )
-    return Criterion("staleness_law", True, figure, pasteable(STALENESS, run=run))
+    return Criterion("staleness_law", True, figure, pasteable(broken.STALENESS, run=run))
 
 
 _CHECKS: tuple[Callable[[sa.Connection, str, Config], Criterion], ...] = (
@@ -196,6 +196,12 @@ _CHECKS: tuple[Callable[[sa.Connection, str, Config], Criterion], ...] = (
         "balance_bills", broken.BILL_LINES,
         lambda n: f"{n['lines']} lines of {n['settled']} settled groups say what their running totals do; {n['unsettled']} groups unsettled",
         broken.BILL_SUMS,
+    ),
+    _by_rows(
+        "balance_books", broken.BOOKS,
+        lambda n: f"running totals of {number(n['turns'])} turns and {float(number(n['occupancy_s'])):.2f} s of occupancy, and lines of "
+                  f"{n['executions']} executions and of {n['used']} that steps used up, are what their facts say; {n['unsettled']} groups unsettled",
+        broken.BOOK_SUMS,
     ),
     _not_empty,
     _staleness_law,

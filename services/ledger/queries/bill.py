@@ -90,24 +90,29 @@ def bill(connection: sa.Connection, run: str, config: Config, by: tuple[str, ...
     """The answer whose shape the module's docstring gives; by DEFAULT where no dimension is named. Raises InvalidInput."""
     by = by or DEFAULT
     prices = {name: price for name in _PRICED if (price := getattr(config.ledger.prices, name))}
-    names, keys = (*by, *MEASURES), len(by)
     lines = [tuple(row) for row in connection.execute(sa.text(query(by)), {"run": run})]
-    lines.sort(key=lambda line: [(value is not None, value) for value in line[:keys]])
+    lines.sort(key=lambda line: [(value is not None, value) for value in line[: len(by)]])
     # Column by column: where one dimension is the version there may be a hundred thousand lines.
-    columns = [list(column) for column in zip(*lines, strict=True)]
-    columns[keys:] = [_tidied(np.asarray(column, np.float64)) for column in columns[keys:]]
-    lines = list(zip(*columns, strict=True))
-    found = [_priced(dict(zip(names, line, strict=True)), prices) for line in lines]
-    measures = [*MEASURES, *(["cost", "retry_cost"] if prices else [])]
-    total = {name: _tidied(np.asarray([sum(row[name] for row in found)], np.float64))[0] for name in measures}
-    return {"run": run, "by": list(by), "columns": measures, "prices": prices, "rows": found, "total": total}
+    columns = list(zip(*lines, strict=True)) or [()] * (len(by) + len(MEASURES))
+    measured = dict(zip(MEASURES, (np.array(column, np.float64) for column in columns[len(by) :]), strict=True))
+    measured |= _charged(measured, prices)
+    names = (*by, *measured)
+    values = [*columns[: len(by)], *map(_tidied, measured.values())]
+    found = [dict(zip(names, line, strict=True)) for line in zip(*values, strict=True)]
+    total = {name: _tidied(column.sum(keepdims=True))[0] for name, column in measured.items()}
+    return {"run": run, "by": list(by), "columns": list(measured), "prices": prices, "rows": found, "total": total}
 
 
-def _priced(line: dict[str, Any], prices: dict[str, float]) -> dict[str, Any]:
-    for cost, prefix in (("cost", ""), ("retry_cost", "retry_")) if prices else ():
-        charged = [(price, *_PRICED[name]) for name, price in prices.items()]
-        line[cost] = sum(price * line.get(prefix + measure, 0) * unit for price, measure, unit in charged)
-    return line
+def _charged(measured: dict[str, npt.NDArray], prices: dict[str, float]) -> dict[str, npt.NDArray]:
+    """`cost` and `retry_cost` of each line; nothing where no price is set."""
+    if not prices:
+        return {}
+    charged = [(price, *_PRICED[name]) for name, price in prices.items()]
+    nothing = np.zeros_like(measured["turns"])
+    return {
+        cost: sum((price * unit * measured.get(prefix + measure, nothing) for price, measure, unit in charged), nothing)
+        for cost, prefix in (("cost", ""), ("retry_cost", "retry_"))
+    }
 
 
 def _tidied(values_N: npt.NDArray) -> list[float | int]:
@@ -116,7 +121,6 @@ def _tidied(values_N: npt.NDArray) -> list[float | int]:
     is_whole_N = np.abs(values_N - whole_N) < 1e-9 * np.maximum(1.0, np.abs(values_N))
     if is_whole_N.all():
         return whole_N.astype(np.int64).tolist()
-    return [
-        int(whole) if is_whole else value
-        for value, whole, is_whole in zip(values_N.tolist(), whole_N, is_whole_N, strict=True)
-    ]
+    tidied_N = values_N.astype(object)
+    tidied_N[is_whole_N] = whole_N[is_whole_N].astype(np.int64)
+    return tidied_N.tolist()

@@ -1,6 +1,16 @@
 """The audit's SQL: for each criterion a query for the rows that break it, and one for the figure."""
 
-from services.ledger.queries.sql import CALL_COUNTS, FATES
+from services.ledger.core.book_lines import (
+    FATE_COLUMNS,
+    FATE_COUNTS,
+    FATE_KEY,
+    STEP_COLUMNS,
+    STEP_COUNTS,
+    STEP_KEY,
+    fates,
+    used,
+)
+from services.ledger.queries.sql import CALL_COUNTS, CONSUMED, FATES, GROUP_VERSION
 
 SHARE_TOLERANCE = 1e-6
 """Shares are ratios of small counts; anything below this is rounding."""
@@ -218,4 +228,44 @@ SELECT sum(CASE WHEN ended_at_s IS NOT NULL THEN occupancy_s END) AS occupancy_s
        sum(CASE WHEN started_at_s IS NOT NULL THEN ended_at_s - started_at_s END) AS lifetimes_s,
        count(CASE WHEN started_at_s IS NOT NULL AND ended_at_s IS NULL THEN 1 END) AS open
 FROM attempts WHERE run = :run
+"""
+
+_SETTLED = """SELECT group_id FROM executions WHERE run = :run UNION SELECT group_id FROM costs WHERE run = :run
+EXCEPT SELECT group_id FROM unsettled WHERE run = :run"""
+
+
+def _unlike(table: str, made: str, columns: tuple[str, ...], key: tuple[str, ...], counts: tuple[str, ...]) -> str:
+    """SQL of the groups whose lines in `table` are not those that their facts make now."""
+    kept, signed = ", ".join(columns), ", ".join([*key, *(f"-{name} AS {name}" for name in counts)])
+    differs = " OR ".join(f"abs(sum({name})) > 0.001" for name in counts)
+    return f"""SELECT DISTINCT '{table} ' || k.group_id AS line FROM (
+  SELECT {", ".join(key)} FROM (SELECT {kept} FROM {table} WHERE run = :run UNION ALL SELECT {signed} FROM ({made}) n) b
+  GROUP BY {", ".join(key)} HAVING {differs}) k"""
+
+
+BOOKS = f"""
+SELECT 'book_totals ' || purpose AS line FROM (
+  SELECT purpose, turns, tokens, external_calls, occupancy_s FROM book_totals WHERE run = :run
+  UNION ALL SELECT purpose, -records, -tokens, 0, 0.0 FROM ({CALL_COUNTS}) c
+  UNION ALL SELECT purpose, 0, 0, -external_calls, -occupancy_s FROM attempts WHERE run = :run AND ended_at_s IS NOT NULL) t
+GROUP BY purpose HAVING sum(COALESCE(turns, 0)) <> 0 OR sum(COALESCE(tokens, 0)) <> 0 OR sum(COALESCE(external_calls, 0)) <> 0
+  OR abs(sum(COALESCE(occupancy_s, 0.0))) > 0.001 + 0.000000001 * sum(abs(COALESCE(occupancy_s, 0.0)))
+UNION ALL {_unlike("fate_lines", fates(_SETTLED), FATE_COLUMNS, FATE_KEY, FATE_COUNTS)}
+UNION ALL {_unlike("step_lines", used(_SETTLED), STEP_COLUMNS, STEP_KEY, STEP_COUNTS)}
+"""
+"""Running totals of the books, and lines of settled groups in them, that are not what their facts say."""
+
+BOOK_SUMS = """
+SELECT (SELECT sum(turns) FROM book_totals WHERE run = :run) AS turns, (SELECT sum(occupancy_s) FROM book_totals WHERE run = :run) AS occupancy_s,
+       (SELECT COALESCE(sum(executions), 0) FROM fate_lines WHERE run = :run AND dispatched = 1) AS executions,
+       (SELECT COALESCE(sum(executions), 0) FROM step_lines WHERE run = :run) AS used,
+       (SELECT count(*) FROM unsettled WHERE run = :run) AS unsettled
+"""
+
+STALENESS = f"""
+SELECT c.step, avg(c.step - v.policy_version) AS mean, max(c.step - v.policy_version) AS max, count(*) AS executions
+FROM ({CONSUMED}) c
+JOIN ({GROUP_VERSION}) v ON v.run = c.run AND v.group_id = c.group_id
+JOIN executions e ON e.run = c.run AND e.group_id = c.group_id
+WHERE c.run = :run GROUP BY c.step ORDER BY c.step
 """

@@ -43,14 +43,6 @@ LEFT JOIN (SELECT run, execution_id, max(reason) AS reason FROM drops WHERE reas
 """
 """Each dispatched execution: how often it was trained, and why it was dropped (NULL: it was not)."""
 
-LAST_ENDING = """
-SELECT a.* FROM attempts a
-JOIN (SELECT run, execution_id, max(attempt) AS attempt FROM attempts WHERE ended_at_s IS NOT NULL
-      GROUP BY run, execution_id) last
-  ON last.run = a.run AND last.execution_id = a.execution_id AND last.attempt = a.attempt
-"""
-"""The attempt whose ending counts for each execution that has ended."""
-
 
 def rows(connection: sa.Connection, query: str, **values: Any) -> list[dict[str, Any]]:
     """Each row by column name. PostgreSQL's Decimals (sums, averages) become int or float, as SQLite gives them."""

@@ -1,6 +1,6 @@
-"""Groups settle: their lines in bills are made when nothing has been told of them for a while, and taken back when something is (C12).
+"""Groups settle: their lines in bills and books are made when nothing has been told of them for a while, and taken back when something is (C6, C12).
 
-Which groups have settled changes no bill, only how long it takes: the others are added up while it is made.
+Which groups have settled changes no answer, only how long it takes: the others are added up while it is made.
 """
 
 from collections.abc import Iterable
@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from services.ledger.core.bill_lines import COLUMNS, lines
+from services.ledger.core.book_lines import FATE_COLUMNS, STEP_COLUMNS, fates, used
+from services.ledger.core.tables.book_lines import FATE_LINES, STEP_LINES
 from services.ledger.core.tables.costs import BILL_LINES, UNSETTLED
 
 UNSETTLED_MAX = 512
@@ -15,11 +17,26 @@ UNSETTLED_MAX = 512
 SLICE_GROUPS = 64
 """Settled at a time: one transaction stays short."""
 
+TELLING = frozenset({"executions", "dispatches", "costs", "attempts", "samples", "drops", "batch_groups"})
+"""Tables that lines are made of (`step_samples` come with `costs`): a row for one of them takes its group's lines back."""
+
 _OLDEST = sa.text("SELECT group_id FROM unsettled WHERE run = :run ORDER BY sequence, group_id LIMIT :most")
 _COUNT = sa.text("SELECT count(*) FROM unsettled WHERE run = :run")
-_SETTLE = sa.text(
-    f"INSERT INTO bill_lines (run, {', '.join(COLUMNS)}) SELECT :run, l.* FROM ({lines(':groups')}) l".replace("(:groups)", ":groups")
-).bindparams(sa.bindparam("groups", expanding=True))  # fmt: skip
+
+
+def _settling(table: str, columns: tuple[str, ...], made: str) -> sa.TextClause:
+    query = f"INSERT INTO {table} (run, {', '.join(columns)}) SELECT :run, l.* FROM ({made}) l".replace(
+        "(:groups)", ":groups"
+    )
+    return sa.text(query).bindparams(sa.bindparam("groups", expanding=True))
+
+
+_LINES = {
+    BILL_LINES: _settling("bill_lines", COLUMNS, lines(":groups")),
+    FATE_LINES: _settling("fate_lines", FATE_COLUMNS, fates(":groups")),
+    STEP_LINES: _settling("step_lines", STEP_COLUMNS, used(":groups")),
+}
+"""Table → the statement that makes the lines of `:groups` in it."""
 _RUNS = sa.text("SELECT run, count(*) AS groups FROM unsettled GROUP BY run")
 
 
@@ -29,7 +46,8 @@ def unsettle(connection: sa.Connection, insert, run: str, groups: Iterable[str],
     if not rows:
         return
     named = [row["group_id"] for row in rows]
-    connection.execute(BILL_LINES.delete().where(BILL_LINES.c.run == run, BILL_LINES.c.group_id.in_(named)))
+    for table in _LINES:
+        connection.execute(table.delete().where(table.c.run == run, table.c.group_id.in_(named)))
     statement = insert(UNSETTLED)
     statement = statement.on_conflict_do_update(
         index_elements=["run", "group_id"], set_={"sequence": statement.excluded.sequence}
@@ -44,7 +62,8 @@ def settle(connection: sa.Connection, run: str, keep: int | None = None) -> int:
     if most < (SLICE_GROUPS if keep else 1):
         return 0
     groups = list(connection.scalars(_OLDEST, {"run": run, "most": most}))
-    connection.execute(_SETTLE, {"run": run, "groups": groups})
+    for make in _LINES.values():
+        connection.execute(make, {"run": run, "groups": groups})
     connection.execute(UNSETTLED.delete().where(UNSETTLED.c.run == run, UNSETTLED.c.group_id.in_(groups)))
     return len(groups)
 

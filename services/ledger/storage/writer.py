@@ -24,7 +24,7 @@ from services.ledger.core.costs import added_up
 from services.ledger.core.rows import rows_of
 from services.ledger.core.tables import ADDED, FACTS, INTAKE, MERGED, METADATA
 from services.ledger.storage.database import Database
-from services.ledger.storage.settling import settle, unsettle
+from services.ledger.storage.settling import TELLING, settle, unsettle
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class Writer:
             connection.execute(self._statements.insert(table, columns), rows)
         spans = self._spans(connection, job.spans)
         newest = max((sequence for _, sequence in job.facts), default=0)
-        told = {row["group_id"] for (table, _), rows in grouped.items() if table == "costs" for row in rows}
+        told = {row["group_id"] for (table, _), rows in grouped.items() if table in TELLING for row in rows}
         unsettle(connection, self._statements.of_dialect, self._run, told, newest)
         if fresh or spans:
             settle(connection, self._run)

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gyre import records as r
 from gyre.clock import SystemClock
 from gyre.config.load import parse
 from gyre.errors import InvalidInput
 from services.ledger.core.agreement import pairwise, weight, wilson
 from services.ledger.judging import import_judgements
-from services.ledger.once import drifted, judged
+from services.ledger.once import drifted, judged, weighings
 from services.ledger.queries import agreement
 from services.ledger.queries.sql import rows
 from tests.unit.ledger.ledger_history import RUN, config, history
@@ -177,3 +178,43 @@ def test_postgresql_takes_judgements_as_well(on_postgres, tmp_path):
     assert import_judgements(database, RUN, written(tmp_path, "csv"), 5.0)["stored"] == 8
     with database.read() as connection:
         assert agreement(connection, RUN, config())["people"] == {"ann": 4}
+
+
+def test_weights_are_said_of_learned_evaluators_that_people_know_and_only_where_they_change():
+    """A lower bound of .6 leaves .4 of a weight of .04; what is in force already is not said again; rules and strangers are never weighed."""
+    kinds = (("taste", "learned"), ("rest", "learned"), ("known", "learned"), ("rule", "rule"))
+    evaluators = [{"name": name, "kind": kind, "weight": 0.02, "url": "http://127.0.0.1:1/x"} for name, kind in kinds]
+    evaluators[0]["weight"] = 0.04
+    settings = parse({"run": {"name": RUN}, "model": {"path": "m"}, "evaluators": evaluators}, "test")
+    about = {"agreement": 0.7, "low": 0.6, "pairs": 90, "weight": 0.4, "in_force": None}
+    models = [
+        {"model": "taste", **about}, {"model": "rule", **about}, {"model": "stranger", **about},
+        {"model": "rest", **about, "weight": None}, {"model": "known", **about, "in_force": {"weight": 0.008, "at_s": 1.0}},
+    ]  # fmt: skip
+    ((fact, was),) = weighings({"models": models}, settings, 9.0)
+    assert (fact.evaluator, fact.weight, fact.share, fact.low, fact.pairs, fact.at_s, was) == (
+        "taste",
+        0.016,
+        0.4,
+        0.6,
+        90,
+        9.0,
+        0.04,
+    )
+
+
+def test_the_weight_in_force_stands_beside_the_one_that_agreement_leaves(books_of, tmp_path):
+    """The newest fact counts."""
+    said = [
+        r.RewardWeighed(evaluator="taste", weight=weight, share=weight, agreement=0.6, low=0.55, pairs=9, at_s=at_s)
+        for weight, at_s in ((0.3, 2.0), (0.1, 3.0), (0.2, 1.0))
+    ]
+    database = books_of([*history(), *said])
+    with database.writing.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO judgements (run, judge, sample_id, kind, score, task_type, at_s) "
+            "VALUES ('t', 'taste', 'g000000-e0-a1', 'model', 1, 'repair', 1)"
+        )
+    with database.read() as connection:
+        (model,) = [one for one in agreement(connection, RUN, config())["models"] if one["model"] == "taste"]
+    assert model["in_force"] == {"weight": 0.1, "at_s": 3.0}

@@ -24,7 +24,10 @@ from services.ledger.queries.sql import rows
 from services.ledger.storage import settling
 from tests.unit.ledger.ledger_history import RUN, call, config, dispatched, ended, kept_books, leased, started, store
 
-newest = importlib.import_module("services.ledger.migrations.versions.0004_questions")
+older, newest = (
+    importlib.import_module(f"services.ledger.migrations.versions.{name}")
+    for name in ("0004_questions", "0006_book_lines")
+)
 
 TOTALS = """
 SELECT execution_id, attempt, sum(turns) AS turns, sum(tokens) AS tokens, sum(occupancy_s) AS occupancy_s, sum(targets) AS targets FROM (
@@ -214,9 +217,9 @@ def test_books_of_an_older_schema_are_billed_as_before_and_settle(tmp_path, monk
     database = kept_books(tmp_path / "old.db", retried())
     before = asked(database, "attempt", "model_version")
     with database.writing.begin() as connection:
-        for table in (*newest._TABLES, "compacted"):
+        for table in (*older._TABLES, "compacted", *newest._TABLES):
             connection.exec_driver_sql(f"DROP TABLE {table}")
-        for index, *_ in newest._INDEXES:
+        for index in (*(index for index, *_ in older._INDEXES), "batch_groups_by_group_id", "attempts_by_quota_left"):
             connection.exec_driver_sql(f"DROP INDEX {index}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
     database.migrate()

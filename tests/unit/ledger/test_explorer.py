@@ -13,11 +13,14 @@ from gyre import records as r
 from gyre.errors import InvalidInput, NotFound
 from gyre.token_log import tokens_seen
 from services.ledger.explorer.answers import ANSWERS, export
-from services.ledger.explorer.answers.age import STAGES, age, origin
-from services.ledger.explorer.answers.lanes import _merged, lanes
+from services.ledger.explorer.answers.age import age
+from services.ledger.explorer.answers.attempts import within_calls
+from services.ledger.explorer.answers.lanes import lanes
 from services.ledger.explorer.answers.listing import listing
+from services.ledger.explorer.answers.origin import STAGES, origin
 from services.ledger.explorer.answers.pressure import pressure
 from services.ledger.explorer.answers.sample import depths, sample
+from services.ledger.explorer.answers.segments import merged
 from services.ledger.explorer.answers.tokens import pieces, with_trained
 from services.ledger.explorer.scope import scope_of
 from tests.unit.ledger.ledger_history import RUN, changed, config, history
@@ -80,7 +83,22 @@ def test_rows_of_a_band_do_not_overlap(asked):
 
 
 def test_stretches_of_one_version_are_one_segment_and_time_in_tools_belongs_to_the_one_before():
-    assert _merged([(0, 1, 4), (2, 3, 4), (5, 6, 5)]) == [(0, 5, 4), (5, 6, 5)]
+    """Two samples at once, told in any order; where versions overlap a segment ends when the next begins; the third has no call."""
+    sample, begin, end = np.array([1, 0, 0, 0, 1]), np.array([1.0, 5, 0, 2, 0]), np.array([2.0, 6, 1, 3, 9])
+    found = merged(3, sample, begin, end, np.array([6, 5, 4, 4, 5]))
+    assert [found.of(one) for one in range(3)] == [[(0, 5, 4), (5, 6, 5)], [(0, 1, 5), (1, 2, 6)], []]
+    assert found.counts.tolist() == [2, 2, 0]
+
+
+def test_a_page_is_of_fewer_executions_where_each_has_many_calls(whole, monkeypatch):
+    """Two turns each: five calls are two executions', and one execution is shown however many it has."""
+    with whole.read() as connection:
+        monkeypatch.setattr("services.ledger.explorer.answers.attempts.CALLS_MAX", 5)
+        found = lanes(connection, scope())
+        assert (found["shown"], found["cut"]) == (2, True)
+        monkeypatch.setattr("services.ledger.explorer.answers.attempts.CALLS_MAX", 0)
+        assert lanes(connection, scope(group="g000001"))["shown"] >= 1
+        assert within_calls([]) == []
 
 
 def test_ages_by_step_are_the_batches_own_and_the_tokens_are_told_beside_them(asked):
@@ -103,6 +121,17 @@ def test_where_the_age_came_from_adds_up_to_the_age(asked):
         assert math.isclose(sum(step[stage] for stage in STAGES), step["age"], abs_tol=1e-3), step
     for one in found["slowest"]:
         assert sum(one[stage] for stage in STAGES) == one["age"]
+
+
+def test_waiting_for_the_last_of_its_group_is_a_stage_of_its_own(books_of):
+    """C8: g000001's other member ends at 20.5 s, after step 0 was updated at 20 s: that step passed while e0 waited for it."""
+    facts = changed(
+        history(), r.ExecutionEnded, lambda fact: fact.execution_id == "g000001-e1" and fact.attempt == 2, at_s=20.5
+    )
+    facts = changed(facts, r.SampleReady, lambda fact: fact.group_id == "g000001", at_s=20.6)
+    with books_of(facts).read() as connection:
+        one = next(row for row in origin(connection, scope(step=1))["slowest"] if row["sample"] == "g000001-e0-a1")
+    assert (one["age"], one["group"], one["evaluation"], one["batch"]) == (1, 1, 0, 0)
 
 
 def test_a_sample_stands_in_its_group_and_its_batch(asked):

@@ -200,3 +200,28 @@ def test_a_kill_at_any_message_changes_nothing_with_evaluators_either(script, se
 def test_answers_that_come_while_the_processor_is_down_leave_no_orphan(script, settings_, lives, ahead, ticks):
     """B4, C5: words on the stream that no live processor had folded, and batches that time closed, change nothing that was sent."""
     check_whole(JudgedWorld(script, settings_, lives, ahead, ticks).run(), settings_)
+
+
+def weighed(weight: float, evaluator: str = "taste", at_s: float = 11.5) -> r.RewardWeighed:
+    return r.RewardWeighed(
+        evaluator=evaluator, weight=weight, share=weight / 0.5, agreement=0.6, low=0.55, pairs=90, at_s=at_s
+    )
+
+
+def test_a_weight_that_agreement_left_counts_for_groups_judged_after_it():
+    """D8: the first group has .5·.8 and .5·.2; the weight falls to .1 while the second is being judged: both its members have it."""
+    other = "g000001"
+    live = judged(TASTE)().see(*pair(), scored(0, "taste", 0.8), scored(1, "taste", 0.2))
+    live.see(submitted(other), dispatched(other), *execution(other, 0, 0.0), *execution(other, 1, 0.0))
+    live.see(
+        scored(0, "taste", 0.8, group=other), weighed(0.1), weighed(0.4, "nobody"), scored(1, "taste", 0.2, group=other)
+    )
+    assert rewards(live) == pytest.approx(
+        {f"{G}-e0-a1": 0.4, f"{G}-e1-a1": 0.1, f"{other}-e0-a1": 0.08, f"{other}-e1-a1": 0.02}
+    )
+
+
+def test_only_what_was_learned_is_weighed():
+    """D8: a guard has no weight, and rules are what is verified."""
+    live = judged(SAFE, SPARE)().see(*pair(1.0, 0.0), weighed(0.0, "safe"), weighed(0.0, "spare"))
+    assert [one.weight for one in live.processor.evaluators] == [SAFE.weight, SPARE.weight]

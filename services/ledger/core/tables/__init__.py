@@ -9,17 +9,40 @@ in its own transaction; all other rows are written once.
 import sqlalchemy as sa
 
 from services.ledger.core.schema import METADATA
-from services.ledger.core.tables import cells, costs, executions, run, samples, steps
+from services.ledger.core.tables import book_lines, cells, costs, executions, run, samples, steps
 from services.ledger.core.tables.run import FACTS, INTAKE
 
-__all__ = ["ADDED", "FACTS", "INTAKE", "MERGED", "METADATA", "cells", "costs", "executions", "run", "samples", "steps"]
+__all__ = [
+    "ADDED",
+    "FACTS",
+    "INTAKE",
+    "MERGED",
+    "METADATA",
+    "book_lines",
+    "cells",
+    "costs",
+    "executions",
+    "run",
+    "samples",
+    "steps",
+]
 
 MERGED = frozenset({"attempts", "batch_groups", "steps", "micro", "commands", "elite_replays"})
-ADDED = frozenset({"costs", "usage"})
+ADDED = frozenset({"costs", "usage", "book_totals"})
 
 for _name, _on in (
     ("attempts", "sample_id"), ("calls", "sample_id"), ("step_samples", "sample_id"), ("batch_samples", "sample_id"),
     ("samples", "execution_id"), ("drops", "execution_id"), ("executions", "group_id"), ("costs", "group_id"),
-    ("usage", "version"), ("attempts", "leased_at_s"),
+    ("usage", "version"), ("attempts", "leased_at_s"), ("batch_groups", "group_id"),
 ):  # fmt: skip
     sa.Index(f"{_name}_by_{_on}", *(METADATA.tables[_name].c[column] for column in ("run", _on)))
+
+_ATTEMPTS = METADATA.tables["attempts"].c
+_IS_LIMITED = _ATTEMPTS.quota_left >= 0
+sa.Index(
+    "attempts_by_quota_left",
+    _ATTEMPTS.run,
+    _ATTEMPTS.quota_left,
+    sqlite_where=_IS_LIMITED,
+    postgresql_where=_IS_LIMITED,
+)

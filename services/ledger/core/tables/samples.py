@@ -80,6 +80,14 @@ at_s real
 trace_id text
 """)  # fmt: skip
 
+WEIGHINGS = table("weighings", "RewardWeighed: what a reward model weighs by people's agreement (D8)", "evaluator text, at_s real", """
+weight real # in force from then on
+share real # of the configured weight
+agreement real
+low real # lower bound of its 95 % interval
+pairs int
+""")  # fmt: skip
+
 JUDGEMENTS = table("judgements", "Imported: what a person or a model said of a sample (D8)", "judge text, sample_id text", """
 kind text # person or model
 score real # higher is better; compared within one judge only

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from services.ledger.explorer.answers.age import age, origin
+from services.ledger.explorer.answers.age import age
 from services.ledger.explorer.answers.choices import choices
 from services.ledger.explorer.answers.drops import drops
 from services.ledger.explorer.answers.lanes import lanes
 from services.ledger.explorer.answers.lineage import lineage
 from services.ledger.explorer.answers.listing import listing
+from services.ledger.explorer.answers.origin import origin
 from services.ledger.explorer.answers.pressure import pressure
 from services.ledger.explorer.answers.sample import sample
 

@@ -8,15 +8,16 @@ too, which no index covers; joins that must begin with it are CROSS JOINs, whose
 on `+column`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from services.ledger.explorer.answers.columns import rows_of
 from services.ledger.explorer.scope import Scope
 
-IDS_AT_ONCE = 900
-"""Bound values of one statement, below every database's limit."""
+CALLS_MAX = 250_000
+"""Calls that one page is drawn from: of executions with hundreds of calls each, fewer than of short ones."""
 
 
 class Attempt(NamedTuple):
@@ -179,17 +180,20 @@ def _literal(text: str) -> str:
 
 def details(connection: sa.Connection, scope: Scope, ids: Sequence[str]) -> list[Attempt]:
     """In the order of `ids`. An attempt in two steps (which no audit passes) stands with the first row found."""
-    query = sa.text(_DETAILS).bindparams(sa.bindparam("ids", expanding=True))
     found: dict[str, Attempt] = {}
-    for some in in_parts(ids):
-        for row in connection.execute(query, {"run": scope.run, "ids": some}).all():
-            found.setdefault(row[0], Attempt(*row))
+    for row in rows_of(connection, _DETAILS, scope.run, ids):
+        found.setdefault(row[0], Attempt(*row))
     return [found[one] for one in ids if one in found]
 
 
-def in_parts(ids: Sequence[Any]) -> Iterator[list[Any]]:
-    for begin in range(0, len(ids), IDS_AT_ONCE):
-        yield list(ids[begin : begin + IDS_AT_ONCE])
+def within_calls(attempts: list[Attempt]) -> list[Attempt]:
+    """The first of them, at least one, that have no more than CALLS_MAX calls together."""
+    calls = 0
+    for place, attempt in enumerate(attempts):
+        calls += attempt.turns or 0
+        if place and calls > CALLS_MAX:
+            return attempts[:place]
+    return attempts
 
 
 def tenant_of(connection: sa.Connection, run: str, group: str) -> str | None:

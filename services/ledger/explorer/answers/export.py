@@ -15,9 +15,9 @@ import sqlalchemy as sa
 
 from services.ledger.explorer.answers.attempts import Attempt, details, newest
 from services.ledger.explorer.answers.clock import policy_clock, roles
-from services.ledger.explorer.answers.lanes import segments_of
 from services.ledger.explorer.answers.listing import row
 from services.ledger.explorer.answers.sample import sample
+from services.ledger.explorer.answers.segments import segments_of
 from services.ledger.explorer.scope import Scope
 
 TRACE_MAX = 2_000
@@ -38,14 +38,15 @@ def perfetto(connection: sa.Connection, scope: Scope) -> bytes:
     scope = replace(scope, limit=min(scope.limit, TRACE_MAX))
     ids = newest(connection, scope)
     clock = policy_clock(connection, scope.run)
-    segments = segments_of(connection, scope.run, ids)
+    attempts = details(connection, scope, ids)
+    segments = segments_of(connection, scope.run, [attempt.sample_id for attempt in attempts])
     events = [*_named(EXECUTIONS, "executions"), *_named(CELLS, "cells")]
-    for thread, attempt in enumerate(details(connection, scope, ids), 1):
+    for thread, attempt in enumerate(attempts, 1):
         events += _thread(EXECUTIONS, thread, attempt.sample_id)
         events += _stages(thread, attempt)
         events += [
             _slice(EXECUTIONS, thread, f"version {version}", begin, end, {"version": version})
-            for begin, end, version in segments.get(attempt.sample_id, [])
+            for begin, end, version in segments.of(thread - 1)
         ]
     cells = {}
     for span in roles(connection, scope.run, clock.now_s):

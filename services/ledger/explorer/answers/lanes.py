@@ -13,46 +13,43 @@
 """
 
 import heapq
-from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 
-from services.ledger.explorer.answers.attempts import Attempt, details, in_parts, newest
+from services.ledger.explorer.answers.attempts import Attempt, details, newest, within_calls
 from services.ledger.explorer.answers.clock import PolicyClock, policy_clock, roles
+from services.ledger.explorer.answers.columns import first_of, real
+from services.ledger.explorer.answers.segments import Segments, segments_of
 from services.ledger.explorer.scope import Scope
-
-Segment = tuple[float, float, int]
-"""(from_s, to_s, version)"""
-
-_CALLS = """
-SELECT sample_id, started_at_s, first_token_at_s, at_s, version_min, version_mean, version_max FROM calls
-WHERE run = :run AND sample_id IN :ids
-"""
 
 
 def lanes(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives."""
     clock = policy_clock(connection, scope.run)
     ids = newest(connection, scope)
-    attempts = details(connection, scope, ids)
-    segments = segments_of(connection, scope.run, ids)
-    bars = [_bar(attempt, segments.get(attempt.sample_id, []), clock) for attempt in attempts]
-    bands = _pack(bars)
-    bars.sort(key=lambda bar: (bar["row"], bar["from_s"]))
-    flat = [(*segment, age) for bar in bars for segment, age in zip(bar["segments"], bar["ages"], strict=True)]
+    attempts = within_calls(details(connection, scope, ids))
+    segments = segments_of(connection, scope.run, [attempt.sample_id for attempt in attempts])
+    bars, ages = _bars(attempts, segments, clock)
+    bands, row = _pack([attempt.sample_id for attempt in attempts], bars["dispatched"], bars["from_s"], bars["to_s"])
+    order = np.lexsort((bars["from_s"], row))
+    counts = segments.counts[order]
+    parts = np.repeat(segments.first[order] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
     return {
         "now_s": clock.now_s, "version": clock.newest,
-        "matched": len(ids), "shown": len(bars), "cut": len(ids) >= scope.limit,
+        "matched": len(ids), "shown": len(attempts), "cut": len(ids) >= scope.limit or len(attempts) < len(ids),
         "bands": bands,
         "bars": {
-            **{name: [bar[name] for bar in bars] for name in ("sample", "row", "dispatched", "age", "state", "step")},
-            **{name: [_ms(bar[name]) for bar in bars] for name in ("from_s", "active_s", "to_s")},
-            "segments": [len(bar["segments"]) for bar in bars],
+            **{name: [getattr(attempts[index], source) for index in order.tolist()] for name, source in _OWN.items()},
+            **{name: bars[name][order].tolist() for name in ("dispatched", "age")},
+            **{name: _ms(bars[name][order]) for name in ("from_s", "active_s", "to_s")},
+            "row": row[order].tolist(), "segments": counts.tolist(),
         },
         "segments": {
-            "from_s": [_ms(one[0]) for one in flat], "to_s": [_ms(one[1]) for one in flat], "version": [one[2] for one in flat],
-            "age": [one[3] for one in flat],
+            "from_s": _ms(segments.from_s[parts]), "to_s": _ms(segments.to_s[parts]), "version": segments.version[parts].tolist(),
+            "age": ages[parts].tolist(),
         },
         "published": clock.published,
         "updates": list(map(list, zip(clock.versions.tolist(), clock.updated_at_s.tolist(), strict=True))),
@@ -60,76 +57,64 @@ def lanes(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def segments_of(connection: sa.Connection, run: str, ids: list[str]) -> dict[str, list[Segment]]:
-    """Sample → stretches of one version each, in order of time. Of a call that two versions sampled it is known how much each did, not
-    when it changed: the mean version's share of the way is taken."""
-    query = sa.text(_CALLS).bindparams(sa.bindparam("ids", expanding=True))
-    calls: dict[str, list[Segment]] = defaultdict(list)
-    for some in in_parts(ids):
-        for sample, started, first, at, low, mean, high in connection.execute(query, {"run": run, "ids": some}).all():
-            if low is None or at is None:
-                continue
-            begin = min(first or started or at, at)
-            if low == high:
-                calls[sample].append((begin, at, low))
-            else:
-                middle = at - (at - begin) * (mean - low) / (high - low)
-                calls[sample] += [(begin, middle, low), (middle, at, high)]
-    return {sample: _merged(sorted(stretches)) for sample, stretches in calls.items()}
+_OWN = {"sample": "sample_id", "state": "state", "step": "step"}
+"""Of a bar, and of the attempt."""
 
 
-def _merged(stretches: list[Segment]) -> list[Segment]:
-    """Neighbours of one version are one segment; each goes on until the next begins, so that time in tools is seen too."""
-    found: list[Segment] = []
-    for begin, end, version in stretches:
-        if found and found[-1][2] == version:
-            found[-1] = (found[-1][0], max(found[-1][1], end), version)
-        else:
-            if found:
-                found[-1] = (found[-1][0], max(found[-1][0], begin), found[-1][2])
-            found.append((begin, end, version))
-    return found
+def _bars(
+    attempts: Sequence[Attempt], segments: Segments, clock: PolicyClock
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """({from_s, active_s, to_s, dispatched, age: [S]}, int64[N] age of each segment)."""
 
+    def column(name: str) -> np.ndarray:
+        return real([getattr(attempt, name) for attempt in attempts])
 
-def _bar(attempt: Attempt, segments: list[Segment], clock: PolicyClock) -> dict[str, Any]:
-    begin = segments[0][0] if segments else attempt.started_at_s or attempt.leased_at_s or clock.now_s
-    active = max([end for _, end, _ in segments[-1:]] + [attempt.ended_at_s or begin])
-    end = (
-        attempt.trained_at_s
-        or attempt.dropped_at_s
-        or (clock.now_s if attempt.state in ("running", "ready") else active)
-    )
+    is_sampled = segments.counts > 0
+    first, last = segments.first[:-1][is_sampled], segments.first[1:][is_sampled] - 1
+    begin = first_of(column("started_at_s"), column("leased_at_s"), np.full(len(attempts), clock.now_s))
+    begin[is_sampled] = segments.from_s[first]
+    active = first_of(column("ended_at_s"), begin)
+    active[is_sampled] = np.maximum(active[is_sampled], segments.to_s[last])
+    is_open = np.array([attempt.state in ("running", "ready") for attempt in attempts], bool)
+    end = first_of(column("trained_at_s"), column("dropped_at_s"), np.where(is_open, clock.now_s, active))
+    step, is_trained = column("step"), ~np.isnan(column("step"))
     # what a gradient of now would find old: the step that trained it, else the next step
-    step = attempt.step if attempt.step is not None else clock.at_one(end)
-    dispatched = attempt.dispatched or 0
-    ages = [max(0, step - version) for _, _, version in segments]
-    return {
-        "sample": attempt.sample_id, "from_s": begin, "active_s": min(active, max(end, begin)) if attempt.step is not None else active,
-        "to_s": max(end, active), "dispatched": dispatched, "age": max(ages, default=max(0, step - dispatched)), "state": attempt.state,
-        "step": attempt.step, "segments": segments, "ages": ages,
+    step = np.where(is_trained, step, clock.at(end)).astype(np.int64)
+    dispatched = np.nan_to_num(column("dispatched")).astype(np.int64)
+    ages = np.maximum(np.repeat(step, segments.counts) - segments.version, 0)
+    age = np.maximum(step - dispatched, 0)
+    if len(first):
+        age[is_sampled] = np.maximum.reduceat(ages, first)
+    found = {
+        "from_s": begin, "active_s": np.where(is_trained, np.minimum(active, np.maximum(end, begin)), active), "to_s": np.maximum(end, active),
+        "dispatched": dispatched, "age": age,
     }  # fmt: skip
+    return found, ages
 
 
-def _pack(bars: list[dict[str, Any]]) -> list[dict[str, int]]:
-    """Gives each bar its `row`: bands by version at dispatch, in each the first row that is free when the bar begins."""
-    by_version: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for bar in bars:
-        by_version[bar["dispatched"]].append(bar)
-    bands, first_row = [], 0
-    for version in sorted(by_version):
-        free: list[tuple[float, int]] = []
-        rows = 0
-        for bar in sorted(by_version[version], key=lambda bar: (bar["from_s"], bar["sample"])):
-            if free and free[0][0] <= bar["from_s"]:
-                _, row = heapq.heappop(free)
-            else:
-                row, rows = rows, rows + 1
-            bar["row"] = first_row + row
-            heapq.heappush(free, (bar["to_s"], row))
-        bands.append({"version": version, "first_row": first_row, "rows": rows})
-        first_row += rows
-    return bands
+def _pack(
+    samples: Sequence[str], dispatched: np.ndarray, from_s: np.ndarray, to_s: np.ndarray
+) -> tuple[list[dict[str, int]], np.ndarray]:
+    """(bands, int64[S] row of each bar): bands by version at dispatch, in each the first row that is free when the bar begins."""
+    begins, ends, versions = from_s.tolist(), to_s.tolist(), dispatched.tolist()
+    rows = np.zeros(len(samples), np.int64)
+    bands: list[dict[str, int]] = []
+    free: list[tuple[float, int]] = []
+    for bar in sorted(range(len(samples)), key=lambda bar: (versions[bar], begins[bar], samples[bar])):
+        if not bands or bands[-1]["version"] != versions[bar]:
+            top = bands[-1]["first_row"] + bands[-1]["rows"] if bands else 0
+            bands.append({"version": versions[bar], "first_row": top, "rows": 0})
+            free = []
+        band = bands[-1]
+        if free and free[0][0] <= begins[bar]:
+            _, row = heapq.heappop(free)
+        else:
+            row = band["rows"]
+            band["rows"] += 1
+        rows[bar] = band["first_row"] + row
+        heapq.heappush(free, (ends[bar], row))
+    return bands, rows
 
 
-def _ms(at_s: float) -> float:
-    return round(at_s, 3)
+def _ms(at_s: np.ndarray) -> list[float]:
+    return at_s.round(3).tolist()

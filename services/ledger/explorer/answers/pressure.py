@@ -1,6 +1,6 @@
 """Pressure: waterlevel, capacity by role, backlogs, and how idle each cell is.
 
-Over the newest executions of the scope (at most `scope.limit`), from their first lease. `pressure` answers
+Over the newest executions of the scope (at most `scope.limit`, and CALLS_MAX calls of theirs), from their first lease. `pressure` answers
 
     from_s, to_s
     waterlevel  [{at_s, waterlevel, capacity, outstanding_groups}]    at most POINTS; operators only, as cells
@@ -14,15 +14,17 @@ Over the newest executions of the scope (at most `scope.limit`), from their firs
 """
 
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import sqlalchemy as sa
 
-from services.ledger.explorer.answers.attempts import Attempt, details, in_parts, newest
+from services.ledger.explorer.answers.attempts import Attempt, details, newest, within_calls
 from services.ledger.explorer.answers.clock import policy_clock, roles
+from services.ledger.explorer.answers.columns import columns_of, first_of, real
 from services.ledger.explorer.scope import Scope
 from services.ledger.queries.sql import rows
 
@@ -38,16 +40,30 @@ SELECT sample_id, cells_json, started_at_s, wait_s, at_s, version_max, output_to
 """
 _ALARMS = "SELECT kind, message, at_s FROM alarms WHERE run = :run ORDER BY at_s DESC LIMIT 200"
 
-Call = tuple[float, float, int | None, int, str]
-"""(from_s, to_s, version, tokens, sample)"""
+UNKNOWN = -1
+"""Version of a call whose record does not say."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls that one cell had a part in, in order of time: arrays [N]."""
+
+    from_s: np.ndarray
+    to_s: np.ndarray
+    version: np.ndarray
+    """int64, UNKNOWN or the newest version that sampled"""
+    tokens: np.ndarray
+    """int64, the cell's even share of the call's"""
+    sample: np.ndarray
+    """int64, place in the page's samples"""
 
 
 def pressure(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives."""
     clock = policy_clock(connection, scope.run)
     scope = replace(scope, purpose="all")  # evaluations keep cells busy too
-    ids = newest(connection, scope)
-    attempts = details(connection, scope, ids)
+    attempts = within_calls(details(connection, scope, newest(connection, scope)))
+    ids = [row.sample_id for row in attempts]
     starts = [row.dispatched_at_s or row.leased_at_s for row in attempts if row.dispatched_at_s or row.leased_at_s]
     from_s, to_s = min(starts, default=clock.now_s), clock.now_s
     trained = [row for row in attempts if row.purpose == "train"]
@@ -64,7 +80,12 @@ def pressure(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
         "capacity": _capacity(spans, from_s, to_s, scope.config.scheduler.cell_capacity),
         "roles": [span for span in spans if span["to_s"] >= from_s],
         "cells": _cells(
-            _calls(connection, scope.run, ids), spans, clock.published, from_s, rows(connection, _ALARMS, run=scope.run)
+            _calls(connection, scope.run, ids),
+            ids,
+            spans,
+            clock.published,
+            from_s,
+            rows(connection, _ALARMS, run=scope.run),
         ),
     }
 
@@ -112,34 +133,40 @@ def _capacity(spans: list[dict[str, Any]], from_s: float, to_s: float, each: int
     return found + ([{"at_s": to_s, **{role: found[-1][role] for role in level}}] if found else [])
 
 
-def _calls(connection: sa.Connection, run: str, ids: list[str]) -> dict[str, list[Call]]:
-    query = sa.text(_CALLS).bindparams(sa.bindparam("ids", expanding=True))
-    found: dict[str, list[Call]] = defaultdict(list)
-    names: dict[str, list[str]] = {}
-    for some in in_parts(ids):
-        for sample, cells, started, wait, at, version, tokens in connection.execute(
-            query, {"run": run, "ids": some}
-        ).all():
-            if at is None:
-                continue
-            if cells not in names:
-                names[cells] = msgspec.json.decode(cells or "[]")
-            begin = min((started or at) + (wait or 0.0), at)
-            for cell in names[cells]:
-                found[cell].append((begin, at, version, (tokens or 0) // len(names[cells]), sample))
+def _calls(connection: sa.Connection, run: str, ids: Sequence[str]) -> dict[str, Calls]:
+    """By cell."""
+    sample, (named, started, wait, at, version, tokens) = columns_of(connection, _CALLS, run, ids, 6)
+    kinds = {text: kind for kind, text in enumerate(dict.fromkeys(named))}
+    kind = np.fromiter((kinds[text] for text in named), np.int64, len(named))
+    at, version = real(at), np.nan_to_num(real(version), nan=UNKNOWN).astype(np.int64)
+    begin = np.minimum(first_of(real(started), at) + np.nan_to_num(real(wait)), at)
+    tokens = np.nan_to_num(real(tokens)).astype(np.int64)
+    parts: dict[str, list[tuple[np.ndarray, int]]] = defaultdict(list)
+    for text, number in kinds.items():
+        cells = msgspec.json.decode(text or "[]")
+        own = np.flatnonzero((kind == number) & ~np.isnan(at))
+        for cell in cells:
+            parts[cell].append((own, len(cells)))
+    found = {}
+    for cell, pieces in parts.items():
+        own = np.concatenate([places for places, _ in pieces])
+        shared = np.concatenate([np.full(len(places), count) for places, count in pieces])
+        order = np.lexsort((version[own], at[own], begin[own]))
+        own, shared = own[order], shared[order]
+        found[cell] = Calls(begin[own], at[own], version[own], tokens[own] // shared, sample[own])
     return found
 
 
+_NONE = Calls(*(np.empty(0) for _ in range(2)), *(np.empty(0, np.int64) for _ in range(3)))
+
+
 def _cells(
-    calls: dict[str, list[Call]],
-    spans: list[dict[str, Any]],
-    published: list[dict[str, Any]],
-    from_s: float,
+    calls: dict[str, Calls], ids: Sequence[str], spans: list[dict[str, Any]], published: list[dict[str, Any]], from_s: float,
     alarms: list[dict[str, Any]],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     names = list(dict.fromkeys(span["cell"] for span in spans))
     at_s = np.array([row["at_s"] for row in published], float)
-    versions = np.array([0, *(row["version"] for row in published)], int)
+    versions = np.array([0, *(row["version"] for row in published)], np.int64)
     found = []
     for cell in names + sorted(set(calls) - set(names)):
         own = [span for span in spans if span["cell"] == cell and span["to_s"] > from_s]
@@ -147,12 +174,12 @@ def _cells(
             role: sum(span["to_s"] - max(span["from_s"], from_s) for span in own if span["role"] == role)
             for role in ("rollout", "training")
         }
-        of_cell = sorted(calls.get(cell, []), key=lambda call: (*call[:2], -1 if call[2] is None else call[2]))
-        serving = _serving(of_cell, at_s, versions)
-        busy_s = min(_covered([call[:2] for call in of_cell]), lasting["rollout"])
+        of_cell = calls.get(cell, _NONE)
+        serving = _serving(of_cell, ids, at_s, versions)
+        busy_s = min(_covered(of_cell), lasting["rollout"])
         found.append({
             "cell": cell, "role": own[-1]["role"] if own else "", "version": serving[-1]["version"] if serving else None,
-            "behind": serving[-1]["behind"] if serving else None, "calls": len(of_cell), "tokens": sum(call[3] for call in of_cell),
+            "behind": serving[-1]["behind"] if serving else None, "calls": len(of_cell.from_s), "tokens": int(of_cell.tokens.sum()),
             "rollout_s": lasting["rollout"], "training_s": lasting["training"], "busy_s": busy_s,
             "idle_share": 1 - busy_s / lasting["rollout"] if lasting["rollout"] > 0 else None, "serving": serving,
             "alarms": [alarm for alarm in alarms if cell in alarm["message"]][:10],
@@ -160,26 +187,30 @@ def _cells(
     return found
 
 
-def _serving(calls: list[Call], published_at_s: np.ndarray, versions: np.ndarray) -> list[dict[str, Any]]:
-    """Stretches of one version; `behind` counts at the stretch's end, from what had been published when its last call began."""
-    found: list[dict[str, Any]] = []
-    newest = versions[
-        np.searchsorted(published_at_s, np.array([call[0] for call in calls], float), side="right")
-    ].tolist()
-    for (begin, end, version, _, sample), newest_then in zip(calls, newest, strict=True):
-        if version is None:
-            continue
-        if not found or found[-1]["version"] != version:
-            found.append({"from_s": begin, "to_s": end, "version": version, "behind": 0, "calls": 0, "sample": sample})
-        last = found[-1]
-        last["to_s"], last["calls"] = max(last["to_s"], end), last["calls"] + 1
-        last["behind"] = max(last["behind"], newest_then - version)
-    return found
+def _serving(
+    calls: Calls, ids: Sequence[str], published_at_s: np.ndarray, versions: np.ndarray
+) -> list[dict[str, Any]]:
+    """Stretches of one version; `behind` is the most in a stretch, from what had been published when each call began."""
+    known = calls.version != UNKNOWN
+    begin, end, version, sample = calls.from_s[known], calls.to_s[known], calls.version[known], calls.sample[known]
+    if not len(version):
+        return []
+    starts = np.flatnonzero(np.concatenate([[True], version[1:] != version[:-1]]))
+    behind = versions[np.searchsorted(published_at_s, begin, side="right")] - version
+    behind = np.maximum(np.maximum.reduceat(behind, starts), 0)
+    counts = np.diff(np.append(starts, len(version)))
+    columns = (begin[starts], np.maximum.reduceat(end, starts), version[starts], behind, counts)
+    return [
+        {"from_s": from_s, "to_s": to_s, "version": number, "behind": late, "calls": count, "sample": ids[place]}
+        for from_s, to_s, number, late, count, place in zip(
+            *(one.tolist() for one in (*columns, sample[starts])), strict=True
+        )
+    ]
 
 
-def _covered(intervals: list[tuple[float, float]]) -> float:
-    covered, until = 0.0, -np.inf
-    for begin, end in intervals:
-        covered += max(0.0, end - max(begin, until))
-        until = max(until, end)
-    return float(covered)
+def _covered(calls: Calls) -> float:
+    """Seconds in which at least one call was in hand."""
+    if not len(calls.from_s):
+        return 0.0
+    until = np.concatenate([[-np.inf], np.maximum.accumulate(calls.to_s)[:-1]])
+    return float(np.maximum(calls.to_s - np.maximum(calls.from_s, until), 0).sum())

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from gyre.errors import NotFound
 from services.ledger.explorer.answers.attempts import details, newest, tenant_of
 from services.ledger.explorer.answers.clock import policy_clock
-from services.ledger.explorer.answers.lanes import segments_of
+from services.ledger.explorer.answers.segments import segments_of
 from services.ledger.explorer.scope import Scope, alone
 from services.ledger.queries import explain
 from services.ledger.queries.sql import one
@@ -52,7 +52,7 @@ def sample(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
         "batch": batch,
         "segments": [
             {"from_s": begin, "to_s": end, "version": version}
-            for begin, end, version in segments_of(connection, scope.run, [scope.sample]).get(scope.sample, [])
+            for begin, end, version in segments_of(connection, scope.run, [scope.sample]).of(0)
         ],
         "updates": list(map(list, zip(clock.versions.tolist(), clock.updated_at_s.tolist(), strict=True))),
         "published": clock.published, "now_s": clock.now_s,

@@ -5,9 +5,9 @@ import json
 import sqlalchemy as sa
 
 from gyre.config import Config
-from services.ledger.queries.books import law_steps
 from services.ledger.queries.doctor.finding import Evidence, Finding, Room
 from services.ledger.queries.sql import GROUP_VERSION, number, one, rows
+from services.ledger.queries.standing import law_steps
 
 STEPS = 16
 """Newest steps that are looked at."""

@@ -4,6 +4,8 @@ Were an answer folded when it is said, as the processor's own decisions are, a r
 decide otherwise.
 """
 
+import msgspec
+
 from gyre import records as r
 from services.trajproc.core import alarms
 from services.trajproc.core.fold.pool import NO_NEWS, Pool
@@ -27,6 +29,17 @@ def scored(pool: Pool, fact: r.RewardScored) -> object:
     return pool.settle(group)
 
 
+def weighed(pool: Pool, fact: r.RewardWeighed) -> object:
+    """From its place in the stream on: a group's members are judged at one moment, so no two of them are compared under different weights (D8)."""
+    pool.evaluators = tuple(
+        msgspec.structs.replace(one, weight=fact.weight)
+        if one.name == fact.evaluator and one.kind == "learned"
+        else one
+        for one in pool.evaluators
+    )
+    return NO_NEWS
+
+
 def _count(pool: Pool, fact: r.RewardScored) -> None:
     if fact.valid:
         pool.evaluator_streaks[fact.evaluator] = 0
@@ -38,4 +51,4 @@ def _count(pool: Pool, fact: r.RewardScored) -> None:
         pool.want("alarm", alarms.key(alarm), alarm)
 
 
-HANDLERS = {r.RewardScored: scored}
+HANDLERS = {r.RewardScored: scored, r.RewardWeighed: weighed}
