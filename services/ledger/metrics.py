@@ -15,9 +15,9 @@ from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetr
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 
-from gyre.errors import Unavailable
 from gyre.records import Fact
 from services.ledger.core.measures import INSTRUMENTS, REWARDS, SECONDS, measured
+from services.ledger.listening import Listener
 
 log = logging.getLogger(__name__)
 
@@ -74,28 +74,16 @@ def _writer(meter: Any, name: str) -> Any:
     return getattr(made, _WRITE[one.kind])
 
 
-class MetricsServer:
+class MetricsServer(Listener):
     """`GET /metrics`: numbers without any content, open to whoever reaches the address, as scrapers expect."""
+
+    what = "metrics (`ledger.metrics`)"
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-
-    async def start(self, address: str) -> str:
-        """Serve at host:port, port 0 for a free one; returns the address. Raises Unavailable when it is taken."""
-        host, _, port = address.rpartition(":")
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, host, int(port)).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise Unavailable(f"metrics cannot be served at {address} (`ledger.metrics`): {error}") from error
-        return f"{host}:{self._runner.addresses[0][1]}"
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
+        super().__init__(app)
 
     async def _answer(self, _request: web.Request) -> web.Response:
         return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})

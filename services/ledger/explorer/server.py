@@ -33,6 +33,7 @@ from services.ledger.explorer.answers import ANSWERS, export
 from services.ledger.explorer.answers.sample import owned
 from services.ledger.explorer.answers.tokens import Trees
 from services.ledger.explorer.scope import Scope, scope_of
+from services.ledger.listening import Listener
 from services.ledger.storage import Database
 
 log = logging.getLogger(__name__)
@@ -65,8 +66,10 @@ _OPEN = ("/api/about", "/api/session")
 CLAIMS: web.RequestKey[Claims] = web.RequestKey("claims", Claims)
 
 
-class ExplorerServer:
+class ExplorerServer(Listener):
     """Serves one run's explorer. `start`, then `stop`."""
+
+    what = "the trace explorer"
 
     def __init__(
         self,
@@ -104,24 +107,13 @@ class ExplorerServer:
         app.router.add_get("/static/{path:.+}", self._static)
         for page in PAGES:
             app.router.add_get(f"/{page}", self._page)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        super().__init__(app)
 
     async def start(self, address: str) -> str:
-        """Serve at host:port, port 0 for a free one; returns the address. Raises Unavailable when it is taken."""
-        host, _, port = address.rpartition(":")
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, host, int(port)).start()
-        except OSError as error:
-            await self._runner.cleanup()
-            raise Unavailable(f"the explorer cannot listen on {address}: {error}") from error
-        bound = self._runner.addresses[0][1]
+        bound = await super().start(address)
         # cookies do not know ports: explorers of several runs on one machine must not sign each other out
-        self._cookie = f"gyre_explorer_{bound}"
-        return f"{host}:{bound}"
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
+        self._cookie = f"gyre_explorer_{bound.rpartition(':')[2]}"
+        return bound
 
     @web.middleware
     async def _guard(

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from gyre.config import store
-from gyre.errors import InvalidInput
+from gyre.errors import ConfigError, InvalidInput
 from gyre.rpc.signin import SESSION_S, SIGN_IN_S, Door, secret_of, sign, verify
 from gyre.run_folder import RunFolder
 from services.ledger.explorer import server as module
 from services.ledger.explorer.server import STATIC, ExplorerServer
+from services.ledger.listening import Listener
 from tests.unit.ledger.ledger_history import RUN, config
 
 SECRET = b"s" * 32
@@ -238,3 +240,22 @@ def test_pages_hold_nothing_that_the_policy_would_forbid_and_fetch_nothing_from_
             and not re.search(r"\son\w+=|style=", text)
         )
     assert len(text.splitlines()) <= 350
+
+
+def test_a_page_asks_for_every_module_at_once():
+    """Modules that are only found by reading others come a round trip later each."""
+    page, wanted, found = (STATIC / "index.html").read_text(), [STATIC / "main.js"], set()
+    while wanted:
+        file = wanted.pop()
+        if file not in found:
+            found.add(file)
+            wanted += [(file.parent / name).resolve() for name in re.findall(r'from "(\./[^"]+)"', file.read_text())]
+    preloaded = {STATIC / name for name in re.findall(r'modulepreload" href="/static/([^"]+)"', page)}
+    assert preloaded == found - {STATIC / "main.js"}
+
+
+@pytest.mark.parametrize("address", ["", "9464", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
+async def test_an_address_that_is_none_is_said_with_what_one_is(address):
+    listener = Listener(web.Application())
+    with pytest.raises(ConfigError, match=r"an address is host:port"):
+        await listener.start(address)

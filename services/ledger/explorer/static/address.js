@@ -1,20 +1,13 @@
 // Every state of a view is in its address: path and query. Nothing else is remembered but the theme.
 import { html, useEffect, useState } from "./lib.js";
 
-// Filters that go along from screen to screen; everything else in a query belongs to one screen.
-export const FILTERS = ["tenant", "task_type", "purpose", "tier", "cell", "state", "reason", "group", "step", "dispatched", "version", "age", "from", "to"];
+export const { FILTERS, addressOf, questionOf } = globalThis.gyre; // questions.js
 const KEPT = ["tenant", "task_type", "purpose", "tier", "live"];
 
 const listeners = new Set();
 
 export function here() {
   return { path: location.pathname.replace(/\/+$/, "") || "/age", query: Object.fromEntries(new URLSearchParams(location.search)) };
-}
-
-export function addressOf(path, query) {
-  const words = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== ""));
-  const text = words.toString();
-  return text ? `${path}?${text}` : path;
 }
 
 export function go(address, replace = false) {

@@ -1,16 +1,15 @@
 // Age by step: how old what was trained had become, beside what the law predicts and the cap allows.
 import { html, useMemo } from "./lib.js";
-import { Link, go, toward } from "./address.js";
+import { Link, go, questionOf, toward } from "./address.js";
 import { useAnswer } from "./api.js";
 import { Chart } from "./chart.js";
-import { filtersOf } from "./filters.js";
 import { clock, number } from "./format.js";
 import { Answered, Facts, Swatch, Table, Title } from "./parts.js";
 
 const behind = (step) => toward("/lanes", { step });
 
 export function AgeScreen({ query }) {
-  const state = useAnswer("age", filtersOf(query, ["tenant", "task_type"]));
+  const state = useAnswer(...questionOf("/age", query));
   return html`
     <${Title} sub="Age is counted in optimizer steps: the step that trained a sample, less the policy version when its execution was dispatched (executions), or the version that sampled a token (tokens). A step opens its executions.">
       Age by step<//>

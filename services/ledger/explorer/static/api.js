@@ -16,8 +16,11 @@ export class Refused extends Error {
 
 export async function ask(path, query = {}, options = {}) {
   let response;
+  const address = addressOf(`/api/${path}`, query);
   try {
-    response = await fetch(addressOf(`/api/${path}`, query), { credentials: "same-origin", ...options });
+    response = await (options.method ? null : globalThis.gyre.taken(address));
+    options.signal?.throwIfAborted();
+    if (!response?.ok) response = await fetch(address, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, "The ledger does not answer. Is the run up? Afterwards `gyre explorer` serves its books again.");

@@ -1,16 +1,15 @@
 // Drops and fairness: what was lost and why, whether the long ones lose, who waits.
 import { html, useMemo } from "./lib.js";
-import { Link, go, toward } from "./address.js";
+import { Link, go, questionOf, toward } from "./address.js";
 import { useAnswer } from "./api.js";
 import { Chart } from "./chart.js";
-import { filtersOf } from "./filters.js";
 import { clock, number, percent, seconds, visible } from "./format.js";
 import { Answered, Facts, Table, Title } from "./parts.js";
 
 const TIER_COLOURS = ["--mean", "--oldest", "--tokens", "--law", "--tokens-oldest", "--training"];
 
 export function DropsScreen({ query }) {
-  const state = useAnswer("drops", filtersOf(query, ["tenant", "task_type", "tier"]));
+  const state = useAnswer(...questionOf("/drops", query));
   return html`
     <${Title} sub="What left training, what that cost, and whether it hits long executions, one kind of task or one tenant more than others.">Drops and fairness<//>
     <${Answered} state=${state}>${(found) => html`

@@ -1,6 +1,6 @@
 // Swim-lanes: time × policy version at dispatch; one bar an execution, from its first token to its gradient.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./lib.js";
-import { Link, addressOf, change, go, sampleAddress, toward } from "./address.js";
+import { Link, addressOf, change, go, questionOf, sampleAddress, toward } from "./address.js";
 import { useAnswer } from "./api.js";
 import { Picture, barAt, draw, footOf, prepare, scales } from "./canvas.js";
 import { filtersOf } from "./filters.js";
@@ -12,8 +12,8 @@ const STEP = 0.2; // of the view, an arrow key
 
 export function LanesScreen({ query, session }) {
   const filters = filtersOf(query);
-  const wanted = { ...filters, limit: query.limit };
-  const state = useAnswer("lanes", wanted);
+  const [name, wanted] = questionOf("/lanes", query);
+  const state = useAnswer(name, wanted);
   return html`
     <${Title} sub="A band holds what was dispatched at one policy version. Thick: first token to ending, split where the serving version changed; thin: waiting for its gradient. Colour is the age of what was sampled, when it was trained (else now)."
       side=${html`<span class="buttons"><a href=${addressOf("/api/export/perfetto.json", wanted)} download>Perfetto</a> · <a href=${addressOf("/api/export/rows.jsonl", wanted)} download>JSON lines</a> · <${Link} to=${toward("/rows", filters)}>Rows<//></span>`}>

@@ -1,15 +1,14 @@
 // Lineage both ways: which weights sampled what, which step trained it, and back.
 import { html, useState } from "./lib.js";
-import { Link, sampleAddress, toward } from "./address.js";
+import { Link, questionOf, sampleAddress, toward } from "./address.js";
 import { useAnswer } from "./api.js";
-import { filtersOf } from "./filters.js";
 import { clock, number, visible } from "./format.js";
 import { Answered, Swatch, Title } from "./parts.js";
 
 const to = (words) => toward("/lineage", { purpose: "all", ...words });
 
 export function LineageScreen({ query, session }) {
-  const state = useAnswer("lineage", filtersOf(query));
+  const state = useAnswer(...questionOf("/lineage", query));
   return html`
     <${Title} sub="From the weights that sampled to the step that trained, and back. Point at anything to see what it is connected with; a name makes it the centre.">
       Lineage<//>

@@ -62,8 +62,15 @@ function Shell({ session }) {
 }
 
 function App() {
-  const [session, set] = useState(undefined);
+  const [session, know] = useState(undefined);
   const [error, fail] = useState(null);
+  const set = useCallback((found) => {
+    try {
+      if (found) localStorage.setItem("gyre-session", "");
+      else localStorage.removeItem("gyre-session");
+    } catch { /* storage may be off: the next page asks a little later */ }
+    know(found);
+  }, []);
   const look = useCallback(() => {
     fail(null);
     ask("session").then(set, fail);

@@ -1,20 +1,19 @@
 // Where the age came from: the versions that went by in each stage of an execution's life, adding up to its age.
 import { html, useMemo } from "./lib.js";
-import { Link, go, sampleAddress, toward } from "./address.js";
+import { Link, go, questionOf, sampleAddress, toward } from "./address.js";
 import { useAnswer } from "./api.js";
 import { Chart } from "./chart.js";
-import { filtersOf } from "./filters.js";
 import { number } from "./format.js";
 import { Answered, Swatch, Table, Title } from "./parts.js";
 
 const NAMES = {
-  queued: "queued", starting: "environment starting", generating: "generating", tools: "in tools", evaluation: "evaluation and tree", batch: "waiting for its batch",
+  queued: "queued", starting: "environment starting", generating: "generating", tools: "in tools", evaluation: "evaluation and tree", group: "waiting for its group", batch: "waiting for its batch",
   trainer: "waiting for the trainer",
 };
-const COLOURS = { queued: "#7d8896", starting: "#a3afbd", generating: "#2f6fb5", tools: "#4f9fce", evaluation: "#7a4fa3", batch: "#e3a13a", trainer: "#dc5527" };
+const COLOURS = { queued: "#7d8896", starting: "#a3afbd", generating: "#2f6fb5", tools: "#4f9fce", evaluation: "#7a4fa3", group: "#c2b280", batch: "#e3a13a", trainer: "#dc5527" };
 
 export function OriginScreen({ query, session }) {
-  const state = useAnswer("origin", filtersOf(query, ["tenant", "task_type", "step"]));
+  const state = useAnswer(...questionOf("/origin", query));
   return html`
     <${Title} sub="An execution ages by one with every optimizer step that is done before its own. Here each of these steps is put to the stage that the execution was in when it was done; the stages add up to the age.">
       Where the age came from<//>

@@ -54,7 +54,8 @@ export function Facts({ of }) {
 
 // Columns: [{name, of: row => content, num, title}]. `key`: row => string.
 export function Table({ caption, columns, rows, id, isFolded, label, most = 500 }) {
-  const table = html`
+  if (isFolded) return html`<${Folded} label=${label ?? caption} ...${{ caption, columns, rows, id, most }} />`;
+  return html`
     <div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
       <caption class="unseen">${caption}</caption>
       <thead><tr>${columns.map((column) => html`<th key=${column.name} scope="col" class=${column.num ? "num" : ""} title=${column.title}>${column.name}</th>`)}</tr></thead>
@@ -62,7 +63,12 @@ export function Table({ caption, columns, rows, id, isFolded, label, most = 500 
         <tr key=${id ? id(row) : index}>${columns.map((column) => html`<td key=${column.name} class=${column.num ? "num" : ""}>${column.of(row)}</td>`)}</tr>`)}</tbody>
     </table></div>
     ${rows.length > most && html`<p class="note">The first ${most} of ${rows.length}.</p>`}`;
-  return isFolded ? html`<details class="behind"><summary>${label ?? caption}</summary>${table}</details>` : table;
+}
+
+// Made when it is opened: a page's first picture does not wait for a table that nobody looks at.
+function Folded({ label, ...table }) {
+  const [isOpen, set] = useState(false);
+  return html`<details class="behind" onToggle=${(event) => set(event.currentTarget.open)}><summary>${label}</summary>${isOpen && html`<${Table} ...${table} />`}</details>`;
 }
 
 // Text of the books: never markup, cut where it is very long, whole on request.

@@ -1,16 +1,15 @@
 // Pressure: waterlevel and capacity, backlogs by stage, and what each cell served when.
 import { html, useEffect, useMemo, useRef } from "./lib.js";
-import { Link, addressOf, go, sampleAddress, toward } from "./address.js";
+import { Link, addressOf, go, questionOf, sampleAddress, toward } from "./address.js";
 import { useAnswer } from "./api.js";
 import { Chart } from "./chart.js";
-import { filtersOf } from "./filters.js";
 import { ageColour, clock, number, percent, seconds, visible } from "./format.js";
 import { AgeLegend, Answered, Facts, Table, Title } from "./parts.js";
 
 const STAGES = { queued: ["queued", "#7d8896"], running: ["running", "#2f6fb5"], evaluating: ["evaluation and tree", "#7a4fa3"], ready: ["waiting for a batch", "#e3a13a"], closed: ["waiting for the trainer", "#dc5527"] };
 
 export function PressureScreen({ query, session }) {
-  const state = useAnswer("pressure", filtersOf(query, ["tenant", "task_type", "tier"]));
+  const state = useAnswer(...questionOf("/pressure", query));
   return html`
     <${Title} sub="What presses on the cells, what piles up between stages, and which weights each cell served. Over the newest executions in the books.">Pressure<//>
     <${Answered} state=${state}>${(found) => html`

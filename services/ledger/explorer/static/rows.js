@@ -1,6 +1,6 @@
 // The rows behind every point: executions that fit the filters, newest first, a page at a time.
 import { html } from "./lib.js";
-import { Link, addressOf, change, sampleAddress, toward } from "./address.js";
+import { Link, addressOf, change, questionOf, sampleAddress, toward } from "./address.js";
 import { useAnswer } from "./api.js";
 import { filtersOf } from "./filters.js";
 import { moment, number, seconds, visible } from "./format.js";
@@ -8,7 +8,7 @@ import { Answered, Swatch, Table, Title } from "./parts.js";
 
 export function RowsScreen({ query, session }) {
   const filters = filtersOf(query);
-  const state = useAnswer("rows", { ...filters, after: query.after });
+  const state = useAnswer(...questionOf("/rows", query));
   const cap = session.age_cap;
   return html`
     <${Title} sub="Newest lease first; while a run goes on, new ones appear on top." side=${html`<span class="buttons">

@@ -1,6 +1,6 @@
 // One sample: what it is, where its time went, what it said token by token, and its place in group and batch.
 import { html } from "./lib.js";
-import { Link, addressOf, sampleAddress, toward } from "./address.js";
+import { Link, addressOf, questionOf, sampleAddress, toward } from "./address.js";
 import { useAnswer } from "./api.js";
 import { clock, moment, number, percent, seconds, steps, versions, visible } from "./format.js";
 import { Answered, Facts, Said, Swatch, Table, Title } from "./parts.js";
@@ -10,7 +10,7 @@ import { Spans } from "./spans.js";
 const STAGE = { queued: 0, dispatched: 1, starting: 1, running: 2, tree: 4, "waiting for batch": 5, "waiting for update": 6, trained: 7 };
 
 export function SampleScreen({ query, session }) {
-  const state = useAnswer("sample", { sample: query.sample });
+  const state = useAnswer(...questionOf("/sample", query));
   if (!query.sample) return html`<${Title} sub="An address of this screen names one: ?sample=g000012-e3-a1">No sample chosen<//>`;
   return html`<${Answered} state=${state}>${(found) => html`<${Page} found=${found} query=${query} cap=${session.age_cap} key=${found.sample_id} />`}<//>`;
 }
