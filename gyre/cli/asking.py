@@ -49,7 +49,12 @@ async def _ask_live(folder: RunFolder, question: str, names: tuple[str, ...], af
 def run_ledger(folder: RunFolder, *arguments: str, timeout_s: float | None = None) -> dict[str, Any]:
     """What a ledger process of its own says of the run's database, which a running ledger may be using. Raises NotFound, Unavailable."""
     command = [sys.executable, "-m", "services.ledger", "--run", str(folder.root), "--log-level", "ERROR", *arguments]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=os.environ)
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=os.environ)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(
+            f"the books of {folder.root} gave no answer within {timeout_s:g} s: is the machine busy, or the disk?"
+        ) from None
     if child.returncode != 0:
         words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("ledger: ")
         raise (NotFound if child.returncode == 2 else Unavailable)(words)

@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from gyre.cli.asking import ask_ledger, run_ledger
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.cli.screen import say
+from gyre.config import store
 from gyre.errors import GyreError, NotFound
 from gyre.run_folder import RunFolder
 
 DEMONSTRATIONS = "demonstrations"
+DEMONSTRATIONS_FILE = f"{DEMONSTRATIONS}.jsonl"
+CONFIGURATION = "config.toml"
+"""Of the run, beside its data: what `gyre import` makes a run out of. Without the address of its database, which may hold a password."""
 PAGE = 10_000
 
 
@@ -55,6 +60,11 @@ def export(
         if since is not None:
             arguments += [f"--since={unix_seconds(since)!r}"]
         written |= run_ledger(run, *arguments)
+    config = run.config()[0]
+    store(
+        msgspec.structs.replace(config, ledger=msgspec.structs.replace(config.ledger, database="")),
+        folder / CONFIGURATION,
+    )
     if as_json:
         print_json(written)
         return
@@ -70,7 +80,7 @@ def export(
 def _demonstrations(run: RunFolder, folder: Path) -> dict[str, Any]:
     """The ledger says which executions were good, the trajectory processor has their tokens. Raises NotFound where no trees are kept."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / "demonstrations.jsonl").resolve()
+    file = (folder / DEMONSTRATIONS_FILE).resolve()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
         names.writelines(f"{name}\n" for name in _good(run))
         names.flush()

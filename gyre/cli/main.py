@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 a failed run or audit; 2 something the user has to correct
 """
 
 import importlib
+import keyword
 import os
 import sys
 
@@ -34,6 +35,7 @@ COMMANDS = {
     "agreement": ("gyre.cli.agreement", "Do reward models say what people say?"),
     "trace": ("gyre.cli.trace", "Where the time went, of one sample or of all."),
     "export": ("gyre.cli.export", "The books as Parquet files."),
+    "import": ("gyre.cli.import_", "Exported files as a run that is over, to be asked and learned from."),
     "compact": ("gyre.cli.compact", "Delete old call rows and spans; the books stay."),
     "simulate": ("gyre.cli.simulate", "What a configuration would do, in virtual time."),
     "queues": ("gyre.cli.queries", "What waits, for how long, by duration tier."),
@@ -42,7 +44,7 @@ COMMANDS = {
     "bench": ("gyre.cli.bench", "Measure a part of the source tree."),
     "config": ("gyre.cli.configuration", "Check and show configurations."),
 }
-"""Name → (module that defines it under the same name, with _ for -, one line of help)."""
+"""Name → (module that defines it under the same name, with _ for - and after a word of Python's, one line of help)."""
 
 
 class Commands(click.Group):
@@ -54,7 +56,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name)
+        return getattr(importlib.import_module(COMMANDS[cmd_name][0]), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -1,9 +1,10 @@
-"""Books → Parquet files, one for each of DATA_SETS. Needs pyarrow (`pip install gyre-rl[export]`); nothing else imports this module at its top.
+"""Books → Parquet files, one for each of DATA_SETS; services.ledger.offline takes them back in. Needs pyarrow (`pip install gyre-rl[export]`), so
+what imports this does so when it is asked to.
 
 Columns are those of the ledger's tables, with their comments as field metadata `comment`; *_json columns hold JSON text, times are Unix seconds.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,49 +19,57 @@ ROWS_AT_ONCE = 20_000
 
 _TYPES = {sa.Text: pa.string(), sa.BigInteger: pa.int64(), sa.Double: pa.float64(), sa.Boolean: pa.bool_()}
 
-_GROUP = [executions.GROUPS.c[name] for name in ("task_id", "task_type", "tenant", "environment", "purpose", "tier")]
+
+@dataclass(frozen=True)
+class Joined:
+    """What another table says of a row: `columns`, found by run and `keys`, which both tables have."""
+
+    table: sa.Table
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
 
 
-def _joined(table: sa.Table, others: list[tuple[sa.Table, list[sa.Column]]], keys: list[tuple[str, ...]]) -> sa.Select:
-    """`table` with columns of `others`, each joined by run and its keys; of columns with the same name theirs are taken."""
-    source: Any = table
-    columns = list(table.c)
-    for (other, wanted), names in zip(others, keys, strict=True):
-        source = source.outerjoin(other, sa.and_(*(table.c[name] == other.c[name] for name in ("run", *names))))
-        columns = [column for column in columns if column.name not in {new.name for new in wanted}] + wanted
-    return sa.select(*columns).select_from(source).order_by(*table.primary_key)
+@dataclass(frozen=True)
+class DataSet:
+    """The rows of `table` with what is `joined`; of columns with the same name the joined ones are taken. `at_s` says when."""
+
+    table: sa.Table
+    joined: tuple[Joined, ...]
+    at_s: Any
+
+    @property
+    def columns(self) -> list[sa.Column]:
+        """Of the file, in order."""
+        taken = {name for one in self.joined for name in one.columns}
+        own = [column for column in self.table.c if column.name not in taken]
+        return own + [one.table.c[name] for one in self.joined for name in one.columns]
+
+    def query(self) -> sa.Select:
+        source: Any = self.table
+        for one in self.joined:
+            same = (self.table.c[name] == one.table.c[name] for name in ("run", *one.keys))
+            source = source.outerjoin(one.table, sa.and_(*same))
+        return sa.select(*self.columns).select_from(source).order_by(*self.table.primary_key)
+
+    def schema(self, run: str) -> pa.Schema:
+        return pa.schema([_field(column) for column in self.columns], metadata={"gyre.run": run})
 
 
-def _executions() -> tuple[sa.Select, Any]:
-    attempts, cost = executions.ATTEMPTS, costs.COSTS
-    spent = [cost.c[name] for name in ("trained", "tokens", "targets", "compute_s")]
-    keys = [("group_id",), ("execution_id", "attempt")]
-    at_s = sa.func.coalesce(attempts.c.ended_at_s, attempts.c.started_at_s, attempts.c.leased_at_s)
-    return _joined(attempts, [(executions.GROUPS, _GROUP), (cost, spent)], keys), at_s
+_GROUP = Joined(executions.GROUPS, ("group_id",), ("task_id", "task_type", "tenant", "environment", "purpose", "tier"))
+_COST = Joined(costs.COSTS, ("execution_id", "attempt"), ("trained", "tokens", "targets", "compute_s"))
+_STEP = Joined(steps.STEP_SAMPLES, ("sample_id",), ("step", "targets", "compute_s", "metrics_json"))
+_ATTEMPTS = executions.ATTEMPTS
 
-
-def _samples() -> tuple[sa.Select, Any]:
-    trained = [steps.STEP_SAMPLES.c[name] for name in ("step", "targets", "compute_s", "metrics_json")]
-    others = [(executions.GROUPS, _GROUP), (steps.STEP_SAMPLES, trained)]
-    return _joined(samples.SAMPLES, others, [("group_id",), ("sample_id",)]), samples.SAMPLES.c.at_s
-
-
-def _turns() -> tuple[sa.Select, Any]:
-    return _joined(executions.CALLS, [(executions.GROUPS, _GROUP)], [("group_id",)]), executions.CALLS.c.at_s
-
-
-def _drops() -> tuple[sa.Select, Any]:
-    return _joined(samples.DROPS, [(executions.GROUPS, _GROUP)], [("group_id",)]), samples.DROPS.c.at_s
-
-
-DATA_SETS: dict[str, Callable[[], tuple[sa.Select, Any]]] = {
-    "executions": _executions,
-    "samples": _samples,
-    "turns": _turns,
-    "drops": _drops,
-}
-"""Name → what is selected, and the column that says when: an attempt each with its task and cost, SampleReady with the step that trained it,
-model calls (without tokens, which are not in the ledger), SampleDropped."""
+DATA_SETS: dict[str, DataSet] = {
+    "executions": DataSet(
+        _ATTEMPTS, (_GROUP, _COST), sa.func.coalesce(_ATTEMPTS.c.ended_at_s, _ATTEMPTS.c.started_at_s, _ATTEMPTS.c.leased_at_s)
+    ),
+    "samples": DataSet(samples.SAMPLES, (_GROUP, _STEP), samples.SAMPLES.c.at_s),
+    "turns": DataSet(executions.CALLS, (_GROUP,), executions.CALLS.c.at_s),
+    "drops": DataSet(samples.DROPS, (_GROUP,), samples.DROPS.c.at_s),
+}  # fmt: skip
+"""An attempt each with its task and cost, SampleReady with the step that trained it, model calls (without tokens, which are not in the ledger),
+SampleDropped."""
 
 
 def export(
@@ -70,19 +79,18 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
     for name in what:
-        query, at_s = DATA_SETS[name]()
-        query = query.where(next(iter(query.selected_columns)) == run)
+        data = DATA_SETS[name]
+        query = data.query().where(data.table.c.run == run)
         if since_s is not None:
-            query = query.where(at_s >= since_s)
+            query = query.where(data.at_s >= since_s)
         path = folder / f"{name}.parquet"
-        rows = _write(connection, query, folder / f".{name}.parquet.part", run)
+        rows = _write(connection, query, folder / f".{name}.parquet.part", data.schema(run))
         (folder / f".{name}.parquet.part").replace(path)
         written[name] = {"path": str(path), "rows": rows, "bytes": path.stat().st_size}
     return written
 
 
-def _write(connection: sa.Connection, query: sa.Select, path: Path, run: str) -> int:
-    schema = pa.schema([_field(column) for column in query.selected_columns], metadata={"gyre.run": run})
+def _write(connection: sa.Connection, query: sa.Select, path: Path, schema: pa.Schema) -> int:
     count = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         streamed = connection.execution_options(stream_results=True, yield_per=ROWS_AT_ONCE).execute(query)

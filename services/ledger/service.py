@@ -18,6 +18,7 @@ from gyre.service import Context, until_stopped
 from services.ledger import once, otlp, rpc
 from services.ledger.explorer.attach import explore, explorer
 from services.ledger.intake import CONSUMER, Alarms, Intake
+from services.ledger.retention import Retention
 from services.ledger.sinks import open_sinks
 from services.ledger.storage import Database, Writer, database_url
 
@@ -104,7 +105,8 @@ async def _keep_books(context: Context, database: Database, watchers: list[Calla
     server.add(trace_service_pb2_grpc.add_TraceServiceServicer_to_server, otlp.TraceReceiver(writer), otlp.FULL_NAME)
     await server.start()
     try:
-        async with explorer(context, database, bus):
+        days = context.config.ledger.retention_days
+        async with explorer(context, database, bus), Retention(database, context.run, days, context.clock):
             await until_stopped(context, Intake(bus, writer, watchers).run())
     finally:
         await server.stop()

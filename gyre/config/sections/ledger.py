@@ -39,5 +39,9 @@ class LedgerConfig(Section):
     agreement_full: Annotated[float, Meta(gt=0.5, le=1.0)] = 0.75
     """a_0: lower bound of a reward model's pairwise agreement with people from which on it keeps its whole weight (D8). Lower: a doubtful model is
     believed; higher: more people have to judge before one is. At 0.75 some 40 judged samples do for a model that agrees in 85 % of pairs."""
+    retention_days: Annotated[float, Meta(ge=0.0)] = 0.0
+    """The ledger deletes call rows of samples that were trained or dropped, and spans, that ended longer ago, a few at a time while it keeps the
+    books, which stay as they are (`gyre compact` does the same once). 0: never.
+    Fewer days: less disk, fewer samples whose single calls can be looked at."""
     prices: PriceConfig = PriceConfig()
     """Of `gyre bill`."""

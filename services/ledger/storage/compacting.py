@@ -8,6 +8,8 @@ Everything else stays: groups, attempts, samples and their evidence (C11), batch
 which a fact that comes once more, however late, changes nothing. SQLite keeps the freed pages for new rows; only VACUUM makes its file smaller.
 """
 
+from collections.abc import Callable
+
 import sqlalchemy as sa
 
 from services.ledger.core.rows import INT64_MAX
@@ -24,6 +26,7 @@ WHERE a.run = :run AND a.ended_at_s < :before_s AND a.sample_id > :after
   AND (a.purpose = 'evaluation'
        OR EXISTS (SELECT 1 FROM step_samples t WHERE t.run = a.run AND t.sample_id = a.sample_id)
        OR EXISTS (SELECT 1 FROM drops d WHERE d.run = a.run AND d.sample_id = a.sample_id))
+  AND EXISTS (SELECT 1 FROM calls c WHERE c.run = a.run AND c.sample_id = a.sample_id)
 ORDER BY a.sample_id LIMIT :most
 """)
 _IN = sa.bindparam("samples", expanding=True)
@@ -42,26 +45,29 @@ DELETE FROM spans WHERE run = :run AND (trace_id, span_id) IN (
 """)
 
 
-def compact(database: Database, run: str, before_s: float, now_s: float) -> dict[str, int]:
-    """Delete what is older than `before_s` (Unix seconds): {calls, samples, spans}, how many rows went and of how many samples."""
+def compact(
+    database: Database, run: str, before_s: float, now_s: float, go_on: Callable[[], bool] = lambda: True
+) -> dict[str, int]:
+    """Delete what is older than `before_s` (Unix seconds): {calls, samples, spans}, how many rows went and of how many samples. `go_on` is asked
+    before each slice, a transaction of its own; where it says no the rest is left for another time."""
     told, after = {"calls": 0, "samples": 0, "spans": 0}, ""
-    while True:
+    while go_on():
+        with database.read() as connection:
+            bound = {"run": run, "before_s": before_s, "after": after, "most": SLICE_SAMPLES}
+            samples = list(connection.scalars(_OLD, bound))
+        if not samples:
+            break
         with database.writing.begin() as connection:
-            samples = list(
-                connection.scalars(_OLD, {"run": run, "before_s": before_s, "after": after, "most": SLICE_SAMPLES})
-            )
-            if not samples:
-                break
             connection.execute(_KEEP, {"run": run, "samples": samples, "now_s": now_s})
             deleted = connection.execute(_DELETE, {"run": run, "samples": samples}).rowcount
         told["calls"] += deleted
-        told["samples"] += len(samples) if deleted else 0
+        told["samples"] += len(samples)
         after = samples[-1]
-    while True:
+    while go_on():
         with database.writing.begin() as connection:
-            deleted = connection.execute(
-                _SPANS, {"run": run, "before_ns": min(int(before_s * NS_PER_S), INT64_MAX), "most": SLICE_SPANS}
-            ).rowcount
+            bound = {"run": run, "before_ns": min(int(before_s * NS_PER_S), INT64_MAX), "most": SLICE_SPANS}
+            deleted = connection.execute(_SPANS, bound).rowcount
         told["spans"] += deleted
         if not deleted:
-            return told
+            break
+    return told

@@ -128,7 +128,7 @@ async def test_a_whole_run_is_audited_explained_and_asked_again_when_it_is_over(
             gyre, "export", str(folder), "--run", str(run.folder.root), "--what", "turns,drops", "--json"
         )
         assert {name: about["rows"] for name, about in json.loads(told).items()} == {"turns": 16, "drops": 5}
-        assert sorted(file.name for file in folder.iterdir()) == ["drops.parquet", "turns.parquet"]
+        assert sorted(file.name for file in folder.iterdir()) == ["config.toml", "drops.parquet", "turns.parquet"]
         process.terminate()
         assert await process.wait() == 0
         await run.nats.stop()

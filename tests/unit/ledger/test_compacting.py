@@ -1,10 +1,15 @@
 """What is old goes, and no book, bill or balance moves (C6, C12, C14)."""
 
+import asyncio
+
 import pytest
 import sqlalchemy as sa
 
+from gyre.clock import ManualClock
 from services.ledger.queries.asked import Asked, ask
+from services.ledger.retention import DAY_S, Retention
 from services.ledger.storage.compacting import compact
+from tests.support import until
 from tests.unit.ledger.ledger_history import RUN, call, config, history, store
 
 QUESTIONS = (
@@ -72,3 +77,36 @@ def test_what_is_still_under_way_is_kept_however_old(books_of):
     told = compact(database, RUN, 1e12, 99.0)
     assert told["samples"] == 1, "the evaluation alone"
     assert count(database, "calls") == 14
+
+
+async def test_a_ledger_with_a_retention_deletes_by_itself_and_ends_at_once(whole):
+    """`ledger.retention_days`: the history ended 89 days ago; the books are what they were, and a second look has nothing to do."""
+    spans(whole)
+    before, clock = answers(whole), ManualClock(89 * DAY_S)
+    async with Retention(whole, RUN, 90.0, clock) as kept:
+        await asyncio.to_thread(kept.look)
+        assert count(whole, "calls") == 16, "nothing is older than 90 days"
+    async with Retention(whole, RUN, 30.0, clock):
+        await until(lambda: count(whole, "calls") == 0 and count(whole, "spans") == 0)
+    assert answers(whole) == before
+
+
+def test_a_retention_that_is_closed_deletes_no_further_slice(whole, monkeypatch):
+    """Bounded: a slice at a time, each asked for."""
+    monkeypatch.setattr("services.ledger.storage.compacting.SLICE_SAMPLES", 2)
+    asked = iter([True, True, False, False])
+    told = compact(whole, RUN, 11.0, 99.0, lambda: next(asked))
+    assert (told["samples"], told["calls"], told["spans"]) == (4, 8, 0)
+
+
+def test_a_database_that_does_not_take_it_is_left_for_the_next_look(whole, monkeypatch):
+    """E: facts come first; no setting makes a ledger that keeps no books."""
+
+    def locked(*_):
+        raise sa.exc.OperationalError("DELETE", {}, RuntimeError("database is locked"))
+
+    kept = Retention(whole, RUN, 1.0, ManualClock(89 * DAY_S))
+    with monkeypatch.context() as patch:
+        patch.setattr("services.ledger.retention.compact", locked)
+        assert kept.look() == {}
+    assert kept.look()["calls"] == 16
