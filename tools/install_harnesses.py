@@ -44,7 +44,8 @@ def main() -> None:
     if not python.exists():
         venv.create(folder / "python", with_pip=True)
     if missing := [f"{name}=={version}" for name, version in PIP.items() if installed_pip(python, name) != version]:
-        run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *missing)
+        # Compiled when it is first imported: most of it never is, and all of it takes longer than the download.
+        run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", *missing)
     print(f"{folder / 'node_modules' / '.bin'}:{python.parent}")
 
 
