@@ -1,38 +1,57 @@
 """Client channels that carry the caller's key."""
 
+from collections.abc import Callable
+from typing import Any
+
 import grpc
 import grpc.aio
 
 from gyre.rpc.server import MESSAGE_BYTES_MAX
 
 
-class _Bearer:
-    """Adds the key to every call."""
+class _Keyed(grpc.aio.Channel):
+    """A channel all of whose calls carry the key. Interceptors would do the same and cost each call tasks of its own."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, channel: grpc.aio.Channel, key: str) -> None:
+        self._channel = channel
         self._header = ("authorization", f"Bearer {key}")
 
-    def _with_key(self, details: grpc.aio.ClientCallDetails) -> grpc.aio.ClientCallDetails:
-        metadata = grpc.aio.Metadata(*(details.metadata or ()))
-        metadata.add(*self._header)
-        return grpc.aio.ClientCallDetails(
-            details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
-        )
+    def _with_key(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*request: Any, metadata: Any = None, **options: Any) -> Any:
+            return call(*request, metadata=(*(metadata or ()), self._header), **options)
 
+        return made
 
-class _UnaryUnary(_Bearer, grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(self, continuation, client_call_details, request):
-        return await continuation(self._with_key(client_call_details), request)
+    def unary_unary(self, *method: Any, **options: Any) -> Any:
+        return self._with_key(self._channel.unary_unary(*method, **options))
 
+    def unary_stream(self, *method: Any, **options: Any) -> Any:
+        return self._with_key(self._channel.unary_stream(*method, **options))
 
-class _UnaryStream(_Bearer, grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(self, continuation, client_call_details, request):
-        return await continuation(self._with_key(client_call_details), request)
+    def stream_unary(self, *method: Any, **options: Any) -> Any:
+        return self._with_key(self._channel.stream_unary(*method, **options))
 
+    def stream_stream(self, *method: Any, **options: Any) -> Any:
+        return self._with_key(self._channel.stream_stream(*method, **options))
 
-class _StreamStream(_Bearer, grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(self, continuation, client_call_details, request_iterator):
-        return await continuation(self._with_key(client_call_details), request_iterator)
+    async def __aenter__(self) -> "_Keyed":
+        await self._channel.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._channel.__aexit__(*raised)
+
+    async def close(self, grace: float | None = None) -> None:
+        await self._channel.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self._channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        await self._channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        await self._channel.channel_ready()
 
 
 def open_channel(address: str, key: str = "") -> grpc.aio.Channel:
@@ -45,5 +64,5 @@ def open_channel(address: str, key: str = "") -> grpc.aio.Channel:
         ("grpc.max_reconnect_backoff_ms", 500),
         ("grpc.enable_http_proxy", 0),
     ]
-    interceptors = [_UnaryUnary(key), _UnaryStream(key), _StreamStream(key)] if key else []
-    return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)
+    channel = grpc.aio.insecure_channel(address, options=options)
+    return _Keyed(channel, key) if key else channel
