@@ -1,8 +1,8 @@
 """The gateway's own cost: `gyre bench gateway --json [--parts latency,history,records,memory,fairness,publish]`.
 
 A real gateway process over loopback HTTP, a real bus with its records on disk, a cell whose engine only waits (`ENGINE_S` a call). "Alone" are
-the same calls at that cell without a gateway; what is added is the difference of the two at the same quantile, both measured in turns, a client's
-own work included.
+the same calls at that cell without a gateway; what is added is the difference of the two at the same quantile, both measured in turns. The load is a
+process of its own, and its HTTP side does next to nothing (load.Line).
 
     added_ms_p50_<n>, added_ms_p99_<n>   n sessions at once, histories of some turns
     cpu_ms_turns_<t>                     processor time of the gateway for such a call: other work on the machine changes it less
@@ -23,8 +23,6 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-
-import aiohttp
 
 from benchmarks.gateway_parts.load import Direct, Session, spread
 from benchmarks.gateway_parts.rig import Rig
@@ -57,14 +55,14 @@ def quantile(values: list[float], share: float) -> float:
 class Bench:
     """Measurements on one rig whose cell only waits."""
 
-    def __init__(self, rig: Rig, keys: list[str], http: aiohttp.ClientSession, direct: Direct) -> None:
-        self._rig, self._keys, self._http, self._direct = rig, keys, http, direct
+    def __init__(self, rig: Rig, keys: list[str], direct: Direct) -> None:
+        self._rig, self._keys, self._direct = rig, keys, direct
         self._used = 0
 
     async def sessions(self, count: int) -> list[Session]:
         taken = range(self._used, self._used + count)
         self._used += count
-        return [Session(self._http, self._rig.url(), self._keys[number], number) for number in taken]
+        return [Session(self._rig.url(), self._keys[number], number) for number in taken]
 
     async def latency(self, count: int) -> dict[str, float]:
         """Sessions and the cell alone take turns; few sessions make more calls of less engine time, for there is no load to spread."""
@@ -137,11 +135,11 @@ class Bench:
 async def waiting_cell(folder: Path, parts: set[str]) -> dict[str, float]:
     """All but fairness and publish."""
     found: dict[str, float] = {}
-    async with Rig(folder) as rig, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+    async with Rig(folder) as rig:
         keys = await rig.lease(EXECUTIONS)
         await rig.start_serving(CELL)
         direct = Direct(rig)
-        bench = Bench(rig, keys, http, direct)
+        bench = Bench(rig, keys, direct)
         if "memory" in parts:  # first: what the process freed before would hide what it needs
             found["sessions_per_gib"] = await bench.memory(MEMORY_SESSIONS, MEMORY_TURNS)
             found["sessions_per_gib_128"] = await bench.memory(MEMORY_SESSIONS_LONG, 128)
@@ -160,7 +158,7 @@ async def waiting_cell(folder: Path, parts: set[str]) -> dict[str, float]:
 
 async def fairness(folder: Path) -> dict[str, float]:
     """Sessions that begin together at a cell that serves `FAIR_SLOTS` of them at a time, `FAIR_CALLS` calls each."""
-    async with Rig(folder) as rig, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+    async with Rig(folder) as rig:
         keys = await rig.lease(FAIR_SESSIONS)
         await rig.start_serving(CELL, GYRE_BENCH_SLOTS=str(FAIR_SLOTS))
         say(f"{FAIR_SESSIONS} sessions of {FAIR_CALLS} calls begin together, {FAIR_SLOTS} slots")
@@ -168,7 +166,7 @@ async def fairness(folder: Path) -> dict[str, float]:
         async def waited_s(session: Session) -> float:
             return sum([await session.call(FAIR_ENGINE_S) - FAIR_ENGINE_S for _ in range(FAIR_CALLS)])
 
-        waits_s = await asyncio.gather(*(waited_s(Session(http, rig.url(), key, n)) for n, key in enumerate(keys)))
+        waits_s = await asyncio.gather(*(waited_s(Session(rig.url(), key, n)) for n, key in enumerate(keys)))
         mean_s = sum(waits_s) / len(waits_s)
         found = {"fair_wait_max_over_mean": round(max(waits_s) / mean_s, 2), "fair_wait_mean_s": round(mean_s, 2)}
         say(f"fairness: {found}, least {min(waits_s):.2f} s, longest {max(waits_s):.2f} s")

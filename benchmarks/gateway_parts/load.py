@@ -1,11 +1,14 @@
-"""Sessions of agents as the gateway meets them: the whole history comes with every call, a tool's result at its end."""
+"""Sessions of agents as the gateway meets them: the whole history comes with every call, a tool's result at its end.
+
+An agent's own HTTP client is no part of what the gateway adds, so a `Line` does next to nothing: one kept connection, one write of bytes that were
+put together before, one look for the end of the answer.
+"""
 
 import asyncio
 import json
 import time
 from collections.abc import Sequence
-
-import aiohttp
+from urllib.parse import urlsplit
 
 from benchmarks.gateway_parts.rig import Rig, words
 from gyre.api.rollout.v1 import cells_pb2 as pb
@@ -20,30 +23,74 @@ TOOLS = [
 ]  # fmt: skip
 
 
-class Session:
-    """One agent. Bodies are put together from pieces: a client's own work on a long history is not the gateway's."""
+class Line(asyncio.Protocol):
+    """A connection to an HTTP server that answers with a Content-Length."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, key: str, number: int) -> None:
-        self._http, self._url = http, f"{url}/v1/chat/completions"
-        self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._got, self._end = bytearray(), 0
+        self._answer: asyncio.Future[bytes] | None = None
+
+    async def open(self, host: str, port: int) -> None:
+        """Unless it is open."""
+        if self._transport is None or self._transport.is_closing():
+            await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+
+    async def ask(self, request: bytes) -> bytes:
+        """The whole answer, its head included."""
+        assert self._transport is not None
+        self._got, self._end = bytearray(), 0
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        if not self._end and (end := self._got.find(b"\r\n\r\n")) >= 0:
+            length = bytes(self._got[:end]).lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+            self._end = end + 4 + int(length)
+        if self._answer is not None and 0 < self._end <= len(self._got):
+            self._answer.set_result(bytes(self._got))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(exc or ConnectionResetError("the gateway hung up"))
+
+
+class Session:
+    """One agent."""
+
+    def __init__(self, url: str, key: str, number: int) -> None:
+        place = urlsplit(url)
+        self._host, self._port = place.hostname or "", place.port or 80
+        self._line = Line()
+        self._head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {key}\r\n"
+            "Content-Type: application/json\r\nUser-Agent: bench\r\nContent-Length: "
+        ).encode()
         self._number, self.turns = number, 0
         self._pieces = [
             _json({"role": "system", "content": words(SYSTEM_WORDS, 1)}),
             _json({"role": "user", "content": words(TURN_WORDS, number)}),
         ]
         self.prompt_tokens = 0
-        self.cell_s = 0.0
 
     async def call(self, engine_s: float) -> float:
         """Ask, take the reply into the history, add a tool's result; seconds until the reply was here."""
         tail = _json({"tools": TOOLS, "max_tokens": max(1, round(1000 * engine_s)), "model": "policy"})[1:]
         body = b'{"messages":[' + b",".join(self._pieces) + b"]," + tail
+        request = self._head + f"{len(body)}\r\n\r\n".encode() + body
+        await self._line.open(self._host, self._port)
         begin_s = time.perf_counter()
-        async with self._http.post(self._url, data=body, headers=self._headers) as response:
-            raw = await response.read()
+        raw = await self._line.ask(request)
         took_s = time.perf_counter() - begin_s
-        assert response.status == 200, raw[:300]
-        answer = json.loads(raw)
+        head, _, said = raw.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), raw[:600]
+        answer = json.loads(said)
         self.turns += 1
         self.prompt_tokens = answer["usage"]["prompt_tokens"]
         said = answer["choices"][0]["message"]["content"]

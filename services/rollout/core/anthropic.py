@@ -17,7 +17,7 @@
 
 from typing import Any
 
-from services.rollout.core.memory import Memory
+from services.rollout.core.memory import Memory, once
 from services.rollout.core.normal import Call, Message, canonical_json
 from services.rollout.core.options import (
     BadRequest,
@@ -40,7 +40,7 @@ from services.rollout.core.request import ChatRequest, alias, conversation, tool
 def parse_messages_request(body: bytes, memory: Memory | None = None, is_count: bool = False) -> ChatRequest:
     """`is_count`: a request to count its tokens, which names no max_tokens. Raises BadRequest."""
     data = json_object(body, memory, "messages")
-    tools, force, is_one_call = _choice(object_or_none(data, "tool_choice"), _tools(data.get("tools")))
+    tools, force, is_one_call = _choice(object_or_none(data, "tool_choice"), once(data.get("tools"), _tools))
     messages = _system(data.get("system")) + conversation(data.get("messages"), "messages", _item)
     checked_calls(messages)
     thinking = object_or_none(data, "thinking") or {}

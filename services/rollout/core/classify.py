@@ -21,6 +21,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -130,17 +131,19 @@ def features(request: ChatRequest, endpoint: str, headers: Mapping[str, str]) ->
     """Of a request in its normal form. Header names may come in any case."""
     messages = request.messages
     head = next((i for i, message in enumerate(messages) if message.role != "system"), len(messages))
-    users = [message.content for message in messages if message.role == "user"]
+    users = (message for message in messages if message.role == "user")
+    opening = [message.content for message in islice(users, 2)]
+    last = next((message.content for message in reversed(messages) if message.role == "user"), "")
     return Features(
         endpoint=endpoint,
         headers={name.lower(): value for name, value in headers.items()},
         system=_ends("\n".join(message.content for message in messages[:head])),
-        first_user=_ends(users[0]) if users else "",
-        last_user=_ends(users[-1]) if users else "",
+        first_user=_ends(opening[0]) if opening else "",
+        last_user=_ends(last),
         tools=frozenset(tool["function"]["name"] for tool in request.tools),
         messages=sum(message.role != "system" for message in messages),
         max_tokens=request.max_tokens,
-        opening=hashlib.blake2b("\0".join(users[:2]).encode(), digest_size=16).digest(),
+        opening=hashlib.blake2b("\0".join(opening).encode(), digest_size=16).digest(),
     )
 
 

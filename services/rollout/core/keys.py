@@ -13,6 +13,7 @@ import msgspec
 
 PREFIX = "gyre-"
 _SIGNATURE_BYTES = 24
+KNOWN_MAX = 4096
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -52,6 +53,25 @@ def verify(key: str, secret: bytes) -> Claims | None:
     if not key.startswith(PREFIX) or not hmac.compare_digest(signature, _signature(payload, secret)):
         return None
     return msgspec.msgpack.decode(payload, type=Claims)
+
+
+class Keys:
+    """Keys of one secret; each is verified once."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._known: dict[str, Claims] = {}
+        """The latest that were right."""
+
+    def claims(self, key: str) -> Claims | None:
+        """As `verify`."""
+        if (known := self._known.get(key)) is not None:
+            return known
+        if (claims := verify(key, self._secret)) is not None:
+            if len(self._known) >= KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[key] = claims
+        return claims
 
 
 def _signature(payload: bytes, secret: bytes) -> bytes:

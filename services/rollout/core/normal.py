@@ -8,8 +8,9 @@ Reasoning is carried along all the same: a template may want to see it in turns 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 _REASONING = re.compile(r"^\s*<think>(.*?)</think>", re.DOTALL)
@@ -24,16 +25,48 @@ class Call:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
 class Message:
-    """One message in normal form."""
+    """One message in normal form. Never changed once it is made; a long text may be put away, and is read again where somebody asks for it."""
 
-    role: str
-    content: str
-    calls: tuple[Call, ...] = ()
-    tool_call_id: str = ""
-    reasoning: str = field(default="", compare=False)
-    """Of an assistant's turn; two messages that differ in it only are the same."""
+    __slots__ = ("_content", "calls", "reasoning", "role", "tool_call_id")
+
+    def __init__(
+        self, role: str, content: str, calls: tuple[Call, ...] = (), tool_call_id: str = "", reasoning: str = ""
+    ) -> None:
+        self.role = role
+        self._content: str | Callable[[], str] = content
+        self.calls = calls
+        self.tool_call_id = tool_call_id
+        self.reasoning = reasoning
+        """Of an assistant's turn; two messages that differ in it only are the same."""
+
+    @property
+    def content(self) -> str:
+        content = self._content
+        if not isinstance(content, str):  # once somebody has asked, others will: it stays
+            content = self._content = content()
+        return content
+
+    def put_away(self, again: Callable[[], str]) -> None:
+        """`again` gives the text, as often as it is asked."""
+        self._content = again
+
+    def with_content(self, content: str) -> "Message":
+        return Message(self.role, content, self.calls, self.tool_call_id, self.reasoning)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Message) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __repr__(self) -> str:
+        return f"Message{self._parts()!r}"
+
+    def _parts(self) -> tuple[str, tuple[Call, ...], str, str]:
+        return self.role, self.calls, self.tool_call_id, self.content
 
 
 def assistant(content: str, calls: tuple[Call, ...], reasoning: str = "") -> Message:
@@ -86,14 +119,19 @@ Chain = tuple[Sequence[Message], list[bytes]]
 """Messages of a conversation and the digests of its prefixes, entry i that of the first i messages."""
 
 
-def prefix_digests(
-    tools: Sequence[dict[str, Any]] | None, messages: Sequence[Message], known: Sequence[Chain] = ()
-) -> list[bytes]:
-    """Digests of all prefixes: entry i is that of the first i messages; as far as a `known` one goes the same way, its own."""
-    digests = [root_digest(tools)]
+def prefix_digests(tools: Sequence[dict[str, Any]] | None, messages: Sequence[Message]) -> list[bytes]:
+    """Digests of all prefixes: entry i is that of the first i messages."""
+    return digests_from(root_digest(tools), messages, ())
+
+
+def digests_from(root: bytes, messages: Sequence[Message], known: Iterable[Chain]) -> list[bytes]:
+    """As prefix_digests, `root` being that of the empty conversation; as far as a `known` one goes the same way, its own. The likeliest first."""
+    digests = [root]
     for earlier, said in known:
         if said[0] == digests[0] and (same := _same(earlier, messages)) >= len(digests):
             digests = said[: same + 1]
+            if same == len(earlier):
+                break
     for message in messages[len(digests) - 1 :]:
         digests.append(next_digest(digests[-1], message))
     return digests
@@ -101,8 +139,10 @@ def prefix_digests(
 
 def _same(one: Sequence[Message], other: Sequence[Message]) -> int:
     """How many messages two conversations have in common from the start; most are the same objects."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a is not b and a != b), min(len(one), len(other)))
+    same = list(map(is_, one, other))
+    if False not in same:
+        return len(same)
+    return next((at for at, is_same in enumerate(same) if not is_same and one[at] != other[at]), len(same))
 
 
 def _plain_number(text: str) -> int | float:

@@ -10,7 +10,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from gyre.errors import InvalidInput
@@ -125,7 +124,7 @@ def with_instruction(messages: list[Message], text: str) -> list[Message]:
     if not text:
         return messages
     if messages[0].role == "system":
-        return [replace(messages[0], content=f"{messages[0].content}\n\n{text}"), *messages[1:]]
+        return [messages[0].with_content(f"{messages[0].content}\n\n{text}"), *messages[1:]]
     return [Message("system", text), *messages]
 
 
@@ -136,7 +135,9 @@ def checked_calls(messages: Sequence[Message]) -> None:
     for message in messages:
         if message.role == "tool" and not is_called:
             raise BadRequest(f"the tool result for {message.tool_call_id[:80]!r} answers no call before it", "messages")
-        is_called = is_called or bool(message.calls)
+        if not message.calls:
+            continue
+        is_called = True
         names: set[str] = set()
         for call in message.calls:
             if call.call_id and call.call_id in names:

@@ -7,17 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from msgspec import structs
+from msgspec import msgpack, structs
 
-from gyre.records import CallRecorded, Sampling, array
-from services.rollout.core.memory import BODIES_MAX, Memory
-from services.rollout.core.normal import Chain, next_digest, prefix_digests
+from gyre.records import CallRecorded, Sampling, array, encode
+from services.rollout.core.memory import BODIES_MAX, Memory, Values
+from services.rollout.core.normal import Chain, digests_from, next_digest
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
 from services.rollout.core.template import ChatTemplate
 from services.rollout.core.toolcalls import THINK_CLOSE, Parsed, call_prefix, parse
 from services.rollout.core.trie import Context, Ids, SessionTrie
+
+_decode = msgpack.Decoder(CallRecorded).decode
 
 
 class Model:
@@ -76,7 +78,8 @@ class Prompt:
 class Session:
     """State of one attempt; everything in it can be rebuilt from its call records."""
 
-    def __init__(self, sample_id: str) -> None:
+    def __init__(self, sample_id: str, values: Values | None = None) -> None:
+        """`values`: what bodies of all sessions have in common; by default those of this one alone."""
         self.sample_id = sample_id
         self.trie = SessionTrie()
         self.payloads: dict[str, str] = {}
@@ -89,23 +92,25 @@ class Session:
         self.last_at_s = 0.0
         """When its newest call ended."""
         self.next_index = 0
-        self.memory = Memory()
+        self._values = values or Values()
+        self.memory = Memory(self._values)
         self._chains: deque[Chain] = deque(maxlen=BODIES_MAX)
-        """Of the latest requests."""
-        self._by_conversation: dict[str, list[CallRecorded]] = {}
+        """Of the latest requests, the newest first."""
+        self._by_conversation: dict[bytes, list[bytes]] = {}
+        """Digest of a conversation → records of its answered calls as they are encoded: few are ever asked for."""
 
     def prompt(self, request: ChatRequest, model: Model) -> Prompt:
         """Recorded tokens as far as they reach, rendering of the rest. Raises InvalidInput when the template refuses."""
-        digests = prefix_digests(request.tools, request.messages, self._chains)
-        self._chains.append((request.messages, digests))
+        digests = digests_from(self._values.root_digest(request.tools), request.messages, self._chains)
+        self._chains.appendleft((request.messages, digests))
         count, known = self.trie.deepest(digests)
         if known is None:
-            ids = np.array(model.renderer.whole(request.messages, request.tools, self.payloads), np.int32)
+            new = model.renderer.whole(request.messages, request.tools, self.payloads)
         else:
             new = model.renderer.after_reply(request.messages, count, known.last_token(), request.tools, self.payloads)
-            ids = np.concatenate([known.tokens(), np.array(new, np.int32)])
         if prefix := model.prefix(request.force):
-            ids = np.concatenate([ids, np.array(model.template.encode(prefix), np.int32)])
+            new = new + model.template.encode(prefix)
+        ids = np.concatenate([*(known.pieces() if known is not None else ()), np.array(new, np.int32)])
         parent, kept = self.trie.place(ids, known)
         return Prompt(ids, parent, kept, digests[-1])
 
@@ -113,7 +118,8 @@ class Session:
         """The record of the same call made before: same conversation, same sampling parameters as `wanted`.
 
         Two equal calls that a harness means as two samples cannot be told from a retry: equal histories never fork."""
-        for record in self._by_conversation.get(digest.hex(), ()):
+        for packed in self._by_conversation.get(digest, ()):
+            record = _decode(packed)
             if all(getattr(record.sampling, name) == value for name, value in wanted.items()):
                 return record
         return None
@@ -138,5 +144,5 @@ class Session:
             self.turns += 1
             self.payloads.update(record.tool_payloads)
             kept = structs.replace(record, prompt_delta=b"", logprobs=b"", versions=b"")  # a reply needs none of them
-            self._by_conversation.setdefault(record.message_digest, []).append(kept)
+            self._by_conversation.setdefault(digest, []).append(encode(kept))
         return parsed

@@ -33,17 +33,21 @@ class Context:
         self.branches: dict[tuple[int, int], Context] = {}
         """(length of the common context, first token after it) → the context that goes on there."""
 
-    def tokens(self, limit: int | None = None) -> Ids:
-        """int32[limit], the first `limit` tokens of the context (all by default)."""
+    def pieces(self) -> list[Ids]:
+        """The context's tokens, as views of what the contexts own that it consists of."""
         pieces: list[Ids] = []
         node: Context | None = self
-        end = self.length if limit is None else min(limit, self.length)
+        end = self.length
         while node is not None and end > 0:
             if end > node.kept:
                 pieces.append(node.tail[: end - node.kept])
                 end = node.kept
             node = node.parent
-        return np.concatenate(pieces[::-1]) if pieces else np.empty(0, np.int32)
+        return pieces[::-1]
+
+    def tokens(self) -> Ids:
+        """int32[length]"""
+        return np.concatenate([np.empty(0, np.int32), *self.pieces()])
 
     def last_token(self) -> int:
         return int(self.tail[-1])

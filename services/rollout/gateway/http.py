@@ -21,7 +21,7 @@ from aiohttp import web
 from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
 from services.rollout.core.anthropic import parse_messages_request
 from services.rollout.core.budget import BudgetOver
-from services.rollout.core.keys import Claims, verify
+from services.rollout.core.keys import Claims, Keys
 from services.rollout.core.options import BadRequest, clean
 from services.rollout.core.reply import Head, Reply, ReplyStream, error_body, model_body, models_body
 from services.rollout.core.request import MODEL_CHARS_MAX, ChatRequest
@@ -49,7 +49,7 @@ class HttpGateway:
     ) -> None:  # fmt: skip
         self._calls = calls
         self._roles = roles
-        self._secret = secret
+        self._keys = Keys(secret)
         self._context_max = context_max
         self._streams = streams
         self._forward = Forward()
@@ -149,7 +149,7 @@ class HttpGateway:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             key = request.headers.get("x-api-key", "")
-        claims = verify(key.strip(), self._secret) if key else None
+        claims = self._keys.claims(key.strip()) if key else None
         if claims is None:
             raise _WrongKey("this key is none of an execution of this run")
         return claims

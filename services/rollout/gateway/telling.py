@@ -1,5 +1,9 @@
 """What is said of one finished call: its record, its reply, its span."""
 
+import asyncio
+from functools import partial
+from typing import Any
+
 from gyre.records import CallRecorded, pack
 from gyre.telemetry import emit_span
 from services.rollout.core.classify import Verdict
@@ -8,6 +12,13 @@ from services.rollout.core.reply import Reply
 from services.rollout.core.session import Prompt
 from services.rollout.core.toolcalls import Parsed
 from services.rollout.gateway.pool import Work
+
+TELL_LATER_S = 0.005
+"""Spans of calls are made when what they tell of is on its way: nobody waits for them."""
+
+
+def _later(*arguments: Any, **attributes: Any) -> None:
+    asyncio.get_running_loop().call_later(TELL_LATER_S, partial(emit_span, *arguments, **attributes))
 
 
 def record_of(
@@ -44,7 +55,7 @@ def reply_of(record: CallRecorded, model: str, parsed: Parsed) -> Reply:
 def trace_call(claims: Claims, record: CallRecorded, ended_at_s: float) -> None:
     """The span `chat policy`, up to where its record is stored and its reply may leave."""
     versions = memoryview(record.versions).cast("i")
-    emit_span(
+    _later(
         "chat policy", record.started_at_s, ended_at_s, claims.traceparent,
         **{
             "gen_ai.operation.name": "chat", "gen_ai.request.model": "policy",
@@ -71,4 +82,4 @@ class Idle:
         """A call has come, or the ending."""
         if (stretch := self._since.pop(sample, None)) is not None:
             since_s, traceparent, execution, attempt = stretch
-            emit_span("harness", since_s, at_s, traceparent, **{"gyre.execution": execution, "gyre.attempt": attempt})
+            _later("harness", since_s, at_s, traceparent, **{"gyre.execution": execution, "gyre.attempt": attempt})

@@ -21,6 +21,7 @@ from services.rollout.core.routing import Routing
 from services.rollout.gateway import telling
 from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.running import ExecutionOver
+from tests.support import until
 
 from .builders import request, tool_text
 
@@ -199,7 +200,7 @@ async def test_spans_carry_the_words_of_the_genai_conventions(made, monkeypatch)
     spans = []
     monkeypatch.setattr(telling, "emit_span", lambda *args, **attributes: spans.append((args, attributes)))
     await calls.begin(claims(traceparent="tp"), request(START), MAIN).done
-    (args, attributes) = spans[0]
+    args, attributes = (await until(lambda: spans))[0]
     assert args[3] == "tp" and attributes["gen_ai.operation.name"] == "chat"
     assert attributes["gyre.policy_version.min"] == attributes["gyre.policy_version.max"] == 3
 

@@ -198,4 +198,4 @@ def test_recorded_output_is_a_contiguous_part_of_the_next_prompt(model, turns):
         harness.session.turns, harness.session.calls, harness.session.next_index,
     )  # fmt: skip
     for record, prompt in zip(harness.records, harness.prompts, strict=True):
-        assert rebuilt.trie.context(record.call_id).tokens(record.prompt_tokens).tolist() == prompt.ids.tolist()
+        assert rebuilt.trie.context(record.call_id).tokens()[: record.prompt_tokens].tolist() == prompt.ids.tolist()
