@@ -7,11 +7,14 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gyre import records as r
 from gyre.bus.subjects import natural_key
+from services.ledger.core.bill_lines import lines
+from services.ledger.core.book_lines import fates, used
 from services.ledger.queries import audit, books
 from services.ledger.queries.broken import BOOKS
 from services.ledger.queries.sql import rows
@@ -206,3 +209,16 @@ def test_books_of_an_older_schema_stay_what_they_were(tmp_path):
             assert all(one.passed for one in audit(connection, RUN, config()))
         settling.settle_all(database.writing, keep=0)
     database.close()
+
+
+def test_a_slice_is_settled_by_its_groups_and_never_reads_the_whole_run(whole):
+    """E: with ten million facts a statement that follows an index by `run` alone takes seconds, sixty-four groups a few milliseconds."""
+    made = (lines("'g000001', 'g000002'"), fates("'g000001', 'g000002'"), used("'g000001', 'g000002'"))
+    with whole.read() as connection:
+        for statement in made:
+            plan = [row[3] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {statement}"), {"run": RUN})]
+            assert [
+                step
+                for step in plan
+                if "(run=?)" in step or (step.startswith("SCAN") and step not in ("SCAN m", "SCAN c"))
+            ] == []
