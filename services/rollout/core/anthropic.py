@@ -6,10 +6,12 @@
 | a message of role `system` | a system message where it stands |
 | `tool_use` blocks | the assistant message's calls |
 | `tool_result` blocks | tool messages, before the text of the same user message |
+| `document` blocks of text, `search_result` blocks | their title, source and text |
 | `thinking` blocks | the turn's reasoning: shown to the template, means nothing else (normal.py) |
 | `redacted_thinking` blocks | gone |
 | tools with `input_schema` | functions with `parameters` |
-| tools of Anthropic's servers (a `type` that is not `custom`) | left out: nobody here runs them |
+| tools with a `type` of Anthropic's | anthropic_tools.py |
+| text of an assistant's message at the end | what the reply goes on from |
 | `thinking` enabled or adaptive | the reply's reasoning is shown, else it is kept back |
 | `stop_sequences`, `tool_choice`, `disable_parallel_tool_use`, `output_config.format`, `output_format` | options.py |
 | `context_management`, `output_config.effort`, `metadata`, `cache_control`, `top_k`, `service_tier` | no effect |
@@ -17,7 +19,8 @@
 
 from typing import Any
 
-from services.rollout.core.memory import Memory, once
+from services.rollout.core.anthropic_tools import own_form
+from services.rollout.core.memory import KnownItems, Memory
 from services.rollout.core.normal import Call, Message, canonical_json
 from services.rollout.core.options import (
     BadRequest,
@@ -35,14 +38,16 @@ from services.rollout.core.options import (
     with_instruction,
 )
 from services.rollout.core.request import ChatRequest, alias, conversation, tools_of
+from services.rollout.core.toolcalls import CLOSE, OPEN, THINK_CLOSE, THINK_OPEN
 
 
 def parse_messages_request(body: bytes, memory: Memory | None = None, is_count: bool = False) -> ChatRequest:
     """`is_count`: a request to count its tokens, which names no max_tokens. Raises BadRequest."""
     data = json_object(body, memory, "messages")
-    tools, force, is_one_call = _choice(object_or_none(data, "tool_choice"), once(data.get("tools"), _tools))
+    tools, force, is_one_call = _choice(object_or_none(data, "tool_choice"), _tools(data.get("tools")))
     messages = _system(data.get("system")) + conversation(data.get("messages"), "messages", _item)
     checked_calls(messages)
+    messages, prefill = _prefill(messages, data["messages"], force)
     thinking = object_or_none(data, "thinking") or {}
     return ChatRequest(
         messages=with_instruction(messages, _form(data)), tools=tools,
@@ -50,8 +55,24 @@ def parse_messages_request(body: bytes, memory: Memory | None = None, is_count: 
         temperature=number(data, "temperature", 0.0, 1.0), top_p=number(data, "top_p", 0.0, 1.0),
         stream=flag(data, "stream"), include_usage=True, model=alias(data), force=force, is_one_call=is_one_call,
         stop=stop_sequences(data.get("stop_sequences"), "stop_sequences"),
-        shows_reasoning=thinking.get("type") in ("enabled", "adaptive"),
+        shows_reasoning=thinking.get("type") in ("enabled", "adaptive"), prefill=prefill,
     )  # fmt: skip
+
+
+def _prefill(messages: list[Message], items: list[Any], force: str | None) -> tuple[list[Message], str]:
+    """What stands before the reply, and what the reply goes on from: the text of an assistant's message at the end."""
+    if messages[-1].role != "assistant" or messages[-1].calls or len(messages) == 1:
+        return messages, ""
+    text, place = messages[-1].content, f"messages[{len(items) - 1}]"
+    if force is not None:
+        raise BadRequest(f"{place}: a reply cannot go on from this text and be the call of a tool", "tool_choice")
+    if any(mark in text for mark in (THINK_OPEN, THINK_CLOSE, OPEN, CLOSE)):
+        raise BadRequest(f"{place}: a reply cannot go on from the model's own marks", place)
+    last = items.last() if isinstance(items, KnownItems) else items[-1]
+    said = _assistant(last.get("content"), f"{place}.content").content
+    if said != said.rstrip():
+        raise BadRequest(f"{place}: the assistant's last words cannot end with white space", place)
+    return messages[:-1], text
 
 
 def _choice(choice: dict[str, Any] | None, tools: Tools) -> tuple[Tools, str | None, bool]:
@@ -148,16 +169,26 @@ def _blocks(content: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _text(content: Any, where: str) -> str:
-    """Of text blocks only."""
-    texts = []
-    for index, block in enumerate(_blocks(content, where)):
-        if block.get("type") != "text" or not isinstance(block.get("text"), str):
-            raise BadRequest(
-                f"{where}[{index}] is of type {repr(block.get('type'))[:80]}: this model reads text only",
-                f"{where}[{index}]",
-            )
-        texts.append(clean(block["text"]))
-    return "\n".join(texts)
+    """Of text blocks, and of documents and search results that are text."""
+    return "\n".join(_block_text(block, f"{where}[{index}]") for index, block in enumerate(_blocks(content, where)))
+
+
+def _block_text(block: dict[str, Any], place: str) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return clean(text)
+        case {"type": "document", "source": {"type": "text", "data": str(text)}}:
+            return _titled(block, clean(text))
+        case {"type": "document", "source": {"type": "content", "content": inside}}:
+            return _titled(block, _text(inside, f"{place}.source.content"))
+        case {"type": "search_result", "source": str(source), "content": list(inside)}:
+            return _titled(block, f"{clean(source)}\n{_text(inside, f'{place}.content')}")
+    raise BadRequest(f"{place} is of type {repr(block.get('type'))[:80]}: this model reads text only", place)
+
+
+def _titled(block: dict[str, Any], text: str) -> str:
+    title = block.get("title")
+    return f"{clean(title)}\n{text}" if isinstance(title, str) and title else text
 
 
 def _tools(value: Any) -> Tools:
@@ -165,12 +196,14 @@ def _tools(value: Any) -> Tools:
         return []
     if not isinstance(value, list):
         raise BadRequest("tools must be a list", "tools")
-    own = [tool for tool in value if not isinstance(tool, dict) or tool.get("type") in (None, "custom")]
-    for index, tool in enumerate(own):
-        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+    functions = []
+    for index, tool in enumerate(value):
+        if not isinstance(tool, dict) or not isinstance(tool.get("name", ""), str):
+            raise BadRequest(f"tools[{index}] must be an object with a name", f"tools[{index}]")
+        if (own := own_form(tool, f"tools[{index}]")) is None:
+            continue
+        if not own.get("name"):
             raise BadRequest(f"tools[{index}] must have a name", f"tools[{index}]")
-    functions = [
-        {"name": tool["name"], "description": tool.get("description") or "", "parameters": tool.get("input_schema") or None}
-        for tool in own
-    ]  # fmt: skip
+        parameters = own.get("input_schema") or None
+        functions.append({"name": own["name"], "description": own.get("description") or "", "parameters": parameters})
     return tools_of([{"type": "function", "function": function} for function in functions])

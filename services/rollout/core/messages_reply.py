@@ -22,12 +22,12 @@ _ERROR_TYPES = {
 
 def message_body(reply: Reply, request: ChatRequest) -> dict[str, Any]:
     """A finished message: thinking, text, tool calls."""
-    parsed = reply.parsed
+    parsed, text = reply.parsed, reply.parsed.content[len(request.prefill) :]
     blocks: list[dict[str, Any]] = []
     if parsed.reasoning and request.shows_reasoning:
         blocks.append({"type": "thinking", "thinking": parsed.reasoning, "signature": reply.call_id})
-    if parsed.content or not parsed.calls:
-        blocks.append({"type": "text", "text": parsed.content})
+    if text or not parsed.calls:
+        blocks.append({"type": "text", "text": text})
     blocks += [_tool_use(call) for call in parsed.calls]
     body = _message(reply.call_id, reply.model, _usage_of(reply))
     return body | {"content": blocks} | _ending(reply)
@@ -39,7 +39,8 @@ class MessageStream:
     def __init__(self, head: Head, request: ChatRequest) -> None:
         self._head = head
         self._shows_reasoning = request.shows_reasoning
-        self._reasoning = self._content = 0
+        self._given = len(request.prefill)
+        self._reasoning, self._content = 0, self._given
         """Characters that are out."""
         self._index = -1
         self._open = ""
@@ -63,7 +64,7 @@ class MessageStream:
 
     def close(self, reply: Reply) -> bytes:
         events = self.more(reply.parsed.reasoning, reply.parsed.content)
-        if not reply.parsed.content and not reply.parsed.calls:
+        if len(reply.parsed.content) <= self._given and not reply.parsed.calls:
             events += self._block({"type": "text", "text": ""})
         for call in reply.parsed.calls:
             block = _tool_use(call)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gyre.errors import ConfigError, InvalidInput
+from services.rollout.core.calls_xml import MARK
 from services.rollout.core.normal import Call, Message, canonical_arguments
 from services.rollout.core.template import ChatTemplate
 from services.rollout.core.toolcalls import THINK_OPEN
@@ -47,6 +48,8 @@ class Renderer:
         self.close_ids = template.encode(self.close)
         self.think_open = prompt.rstrip().endswith(THINK_OPEN)
         """The generation prompt itself opens the reasoning."""
+        self.is_xml = MARK in self._before[_CALL_TURN]
+        """Calls stand between marks instead of being JSON (calls_xml.py)."""
         self.is_stable = self._check_stable()
         """Whether the stand-in gives what whole rendering gives."""
 

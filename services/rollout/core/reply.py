@@ -110,11 +110,10 @@ class ChatStream:
         events = self.more(reply.parsed.reasoning, reply.parsed.content)
         for index, call in enumerate(reply.tool_calls()):
             events += self._delta({"tool_calls": [{"index": index, **call}]})
-        events += self._chunk(
-            [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": reply.finish_reason}], reply.usage()
-        )
+        usage, finish = reply.usage(), {"index": 0, "delta": {}, "logprobs": None, "finish_reason": reply.finish_reason}
+        events += self._chunk([finish], None if self._include_usage else usage)
         if self._include_usage:
-            events += self._chunk([], reply.usage())
+            events += self._chunk([], usage)
         return events + DONE
 
     def fail(self, body: dict[str, Any]) -> bytes:
@@ -124,7 +123,9 @@ class ChatStream:
         return self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
 
     def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
-        return _data({**self._head, "choices": choices, **({"usage": usage} if usage else {})})
+        """Usage is in one chunk of a stream only: some clients add up what they find."""
+        said = {"usage": usage} if usage or self._include_usage else {}
+        return _data({**self._head, "choices": choices, **said})
 
 
 def error_body(message: str, kind: str, code: str, param: str | None = None) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.rollout.core.memory import KnownItems, Memory, once
+from services.rollout.core.memory import KnownItems, Memory
 from services.rollout.core.normal import Call, Message, canonical_json, merged
 from services.rollout.core.options import (
     BadRequest,
@@ -67,17 +67,19 @@ class ChatRequest:
     is_one_call: bool = False
     """The reply ends after its first tool call."""
     shows_reasoning: bool = True
+    prefill: str = ""
+    """What the reply must begin with: the harness's words, which nobody sampled and which are no part of what it is answered."""
 
     def variant(self) -> str:
         """What tells two calls apart that have the same conversation: a retry has all of it in common."""
-        return f"{self.max_tokens}/{self.temperature}/{self.top_p}/{self.stop}/{self.force}/{self.is_one_call}"
+        return f"{self.max_tokens}/{self.temperature}/{self.top_p}/{self.stop}/{self.force}/{self.is_one_call}/{self.prefill}"
 
 
 def parse_request(body: bytes, memory: Memory | None = None) -> ChatRequest:
     """Raises BadRequest."""
     data = json_object(body, memory, "messages")
     _refuse_unsupported(data)
-    tools = once(data.get("tools"), tools_of)
+    tools = tools_of(data.get("tools"))
     tools, force = _choice(data.get("tool_choice"), tools)
     options = object_or_none(data, "stream_options") or {}
     messages = conversation(data.get("messages"), "messages", _item)
@@ -106,7 +108,7 @@ def alias(data: dict[str, Any]) -> str:
 
 
 def tools_of(value: Any) -> Tools:
-    """Tools of chat completions' form; a function without parameters takes none."""
+    """Tools of chat completions' form; a function without parameters takes none. Templates count on `properties`, which a schema need not have."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -115,11 +117,12 @@ def tools_of(value: Any) -> Tools:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
             raise BadRequest(f"tools[{index}] must be of type function, with a name", f"tools[{index}]")
-        if function.get("parameters") is None:
-            function["parameters"] = {"type": "object", "properties": {}}
-        elif not isinstance(function["parameters"], dict):
+        parameters = {} if function.get("parameters") is None else function["parameters"]
+        if not isinstance(parameters, dict):
             place = f"tools[{index}].function.parameters"
             raise BadRequest(f"{place} must be a JSON schema, an object", place)
+        if parameters.get("type", "object") == "object" and "properties" not in parameters:
+            function["parameters"] = {"type": "object", "properties": {}, **parameters}
     try:
         canonical_json(value).encode()
     except UnicodeEncodeError as error:
@@ -172,6 +175,9 @@ def _item(item: Any, where: str) -> list[Message]:
         return [Message("tool", content, tool_call_id=clean(answered))]
     if role != "assistant":
         return [Message(role, content)]
+    for name in ("function_call", "audio"):
+        if item.get(name):
+            raise BadRequest(f"{where}.{name} is not supported", f"{where}.{name}", "unsupported_parameter")
     reasoning = item.get("reasoning_content") or item.get("reasoning")
     reasoning = clean(reasoning) if isinstance(reasoning, str) else ""
     return [Message(role, content, _calls(item.get("tool_calls"), f"{where}.tool_calls"), reasoning=reasoning)]

@@ -12,11 +12,14 @@
 | `custom` tools (free text) | functions of one text, `input` |
 | built-in tools (`web_search` and others) | left out: nobody here runs them |
 | `max_output_tokens`, `tool_choice`, `parallel_tool_calls` false, `text.format` | options.py |
-| `previous_response_id`, `conversation`, `background` | refused: nothing is stored, the whole conversation must be sent |
+| tools that the harness runs without a schema (`shell`, `apply_patch`, `computer` and others) | refused: a call of them has a form of its own |
+| `item_reference` items | what this session's reply of that name said |
+| `previous_response_id`, `conversation`, `background`, `prompt` | refused: nothing is stored, the whole conversation must be sent |
 | `top_logprobs`, log-probabilities in `include` | refused |
 | `reasoning`, other `include`, `store`, `text.verbosity`, `truncation`, `metadata` | no effect |
 """
 
+from functools import partial
 from typing import Any
 
 from services.rollout.core.memory import Memory
@@ -37,6 +40,7 @@ from services.rollout.core.options import (
 )
 from services.rollout.core.request import ROLES, ChatRequest, ToolName, alias, conversation, tools_of
 
+_OF_THE_HARNESS = ("local_shell", "shell", "apply_patch", "computer", "computer_use_preview")
 _FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
@@ -46,7 +50,7 @@ def parse_responses_request(body: bytes, memory: Memory | None = None) -> ChatRe
     _refuse_unsupported(data)
     names: dict[str, ToolName] = {}
     tools, force = _choice(data.get("tool_choice"), tools_of(_tools(data.get("tools"), "tools", names)))
-    messages = _instructions(data.get("instructions")) + _input(data.get("input"))
+    messages = _instructions(data.get("instructions")) + _input(data.get("input"), memory)
     if not messages:
         raise BadRequest("input must hold at least one message", "input")
     checked_calls(messages)
@@ -61,7 +65,7 @@ def parse_responses_request(body: bytes, memory: Memory | None = None) -> ChatRe
 
 
 def _refuse_unsupported(data: dict[str, Any]) -> None:
-    for name in ("previous_response_id", "conversation", "background"):
+    for name in ("previous_response_id", "conversation", "background", "prompt"):
         if data.get(name):
             raise BadRequest(
                 f"{name}: nothing is stored here, send the whole conversation as input", name, "unsupported_parameter"
@@ -97,15 +101,22 @@ def _instructions(value: Any) -> list[Message]:
     return [Message("system", clean(value))]
 
 
-def _input(value: Any) -> list[Message]:
-    return [Message("user", clean(value))] if isinstance(value, str) else conversation(value, "input", _item)
+def _input(value: Any, memory: Memory | None) -> list[Message]:
+    if isinstance(value, str):
+        return [Message("user", clean(value))]
+    return conversation(value, "input", partial(_item, memory=memory))
 
 
-def _item(item: Any, where: str) -> list[Message]:
+def _item(item: Any, where: str, memory: Memory | None) -> list[Message]:
     """None at all for what is gone."""
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object", where)
-    match item.get("type", "message"):
+    kind = item.get("type")
+    if kind is None:
+        kind = "item_reference" if isinstance(item.get("id"), str) and "role" not in item else "message"
+    match kind:
+        case "item_reference":
+            return [_said_before(item.get("id"), where, memory)]
         case "message":
             return [_message(item, where)]
         case "function_call" | "custom_tool_call" as kind:
@@ -125,6 +136,21 @@ def _item(item: Any, where: str) -> list[Message]:
             raise BadRequest(
                 f"{where} is of type {repr(kind)[:80]}, which is not supported", where, "unsupported_value"
             )
+
+
+def _said_before(item_id: Any, where: str, memory: Memory | None) -> Message:
+    """A part of an earlier reply, by the id that it was given there (responses_reply.py)."""
+    kind, _, name = item_id.partition("_") if isinstance(item_id, str) else ("", "", "")
+    reply = memory.recall(name) if memory is not None else None
+    if reply is not None:
+        match kind:
+            case "msg":
+                return Message("assistant", reply.content)
+            case "rs":
+                return Message("assistant", "", reasoning=reply.reasoning)
+            case "fc":
+                return Message("assistant", "", tuple(call for call in reply.calls if call.call_id == name))
+    raise BadRequest(f"{where}: item {repr(item_id)[:80]} was not said in this execution", f"{where}.id")
 
 
 def _call(item: dict[str, Any], kind: str, where: str) -> Call:
@@ -176,6 +202,8 @@ def _tools(value: Any, where: str, names: dict[str, ToolName], namespace: str = 
     for index, tool in enumerate(value):
         place = f"{where}[{index}]"
         kind = tool.get("type") if isinstance(tool, dict) else None
+        if kind in _OF_THE_HARNESS:
+            raise BadRequest(f"{place} is of type {kind}: offer a function instead", place, "unsupported_value")
         if kind not in ("function", "custom", "namespace"):
             if isinstance(kind, str):
                 continue

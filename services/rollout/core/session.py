@@ -2,24 +2,27 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import msgpack, structs
+from msgspec import structs
 
-from gyre.records import CallRecorded, Sampling, array, encode
-from services.rollout.core.memory import BODIES_MAX, Memory, Values
-from services.rollout.core.normal import Chain, digests_from, next_digest
+from gyre.records import CallRecorded, Sampling, array
+from services.rollout.core.calls_xml import schemas_of
+from services.rollout.core.memory import BODIES_MAX, Memory
+from services.rollout.core.normal import Chain, assistant, next_digest, prefix_digests
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
 from services.rollout.core.template import ChatTemplate
-from services.rollout.core.toolcalls import THINK_CLOSE, Parsed, call_prefix, parse
+from services.rollout.core.toolcalls import NO_SCHEMAS, THINK_CLOSE, Parsed, call_prefix, parse
 from services.rollout.core.trie import Context, Ids, SessionTrie
 
-_decode = msgpack.Decoder(CallRecorded).decode
+TAIL = 32
+"""Tokens of a reply's end that are looked at; they have more characters than a quarter of that."""
 
 
 class Model:
@@ -30,11 +33,22 @@ class Model:
         self.renderer = Renderer(template)
         self.stop_ids = template.stop_ids
 
-    def read(self, output_ids: list[int], call_id: str, sampling: Sampling) -> Parsed:
+    def again(self, record: CallRecorded) -> Parsed:
+        """The message of a call on record: its arguments are those that were given to the harness, whose tools are not on record."""
+        parsed = self.read(array(record.output_ids, "int32").tolist(), record.call_id, record.sampling)
+        calls = (
+            replace(call, arguments=record.tool_payloads.get(call.call_id, call.arguments)) for call in parsed.calls
+        )
+        return replace(parsed, calls=tuple(calls))
+
+    def read(
+        self, output_ids: list[int], call_id: str, sampling: Sampling, tools: Sequence[dict[str, Any]] = ()
+    ) -> Parsed:
         """The message these sampled tokens are; the token or text that ended it is none of it."""
         ids = output_ids[:-1] if output_ids and output_ids[-1] in self.stop_ids else output_ids
         text, stop = before_stop(self.template.decode(ids), sampling.stop_sequences)
-        parsed = parse(sampling.prefix + text, call_id, self.renderer.think_open)
+        schemas = schemas_of(tools) if self.renderer.is_xml else NO_SCHEMAS
+        parsed = parse(sampling.prefix + text, call_id, self.renderer.think_open, schemas)
         if not stop and not parsed.reasoning:
             return parsed
         return replace(
@@ -45,11 +59,10 @@ class Model:
         """Reads the same while the tokens come."""
         return OutputReader(self.template.decode, self.stop_ids, self.renderer.think_open, sampling)
 
-    def prefix(self, force: str | None) -> str:
-        """What a reply that must call a tool is made to begin with (ChatRequest.force)."""
-        if force is None:
-            return ""
-        return (f"\n{THINK_CLOSE}\n\n" if self.renderer.think_open else "") + call_prefix(force)
+    def prefix(self, request: ChatRequest) -> str:
+        """What a reply is made to begin with: the call of a tool (`force`), the harness's own words (`prefill`)."""
+        begun = request.prefill if request.force is None else call_prefix(request.force, self.renderer.is_xml)
+        return (f"\n{THINK_CLOSE}\n\n" if begun and self.renderer.think_open else "") + begun
 
     def _reasoning_tokens(self, ids: list[int]) -> int:
         """Tokens up to the one that closes the reasoning; all when none does."""
@@ -78,8 +91,7 @@ class Prompt:
 class Session:
     """State of one attempt; everything in it can be rebuilt from its call records."""
 
-    def __init__(self, sample_id: str, values: Values | None = None) -> None:
-        """`values`: what bodies of all sessions have in common; by default those of this one alone."""
+    def __init__(self, sample_id: str) -> None:
         self.sample_id = sample_id
         self.trie = SessionTrie()
         self.payloads: dict[str, str] = {}
@@ -92,34 +104,50 @@ class Session:
         self.last_at_s = 0.0
         """When its newest call ended."""
         self.next_index = 0
-        self._values = values or Values()
-        self.memory = Memory(self._values)
+        self.memory = Memory()
         self._chains: deque[Chain] = deque(maxlen=BODIES_MAX)
-        """Of the latest requests, the newest first."""
-        self._by_conversation: dict[bytes, list[bytes]] = {}
-        """Digest of a conversation → records of its answered calls as they are encoded: few are ever asked for."""
+        """Of the latest requests."""
+        self._by_conversation: dict[str, list[CallRecorded]] = {}
+        self._by_name: dict[str, CallRecorded] = {}
+        """The same by the names of calls and of tool calls."""
 
     def prompt(self, request: ChatRequest, model: Model) -> Prompt:
         """Recorded tokens as far as they reach, rendering of the rest. Raises InvalidInput when the template refuses."""
-        digests = digests_from(self._values.root_digest(request.tools), request.messages, self._chains)
-        self._chains.appendleft((request.messages, digests))
+        digests = prefix_digests(request.tools, request.messages, self._chains)
+        self._chains.append((request.messages, digests))
+        if (begun := self._begun(request.prefill, digests[-1], model)) is not None:
+            return Prompt(begun, *self.trie.place(begun), digests[-1])
         count, known = self.trie.deepest(digests)
         if known is None:
-            new = model.renderer.whole(request.messages, request.tools, self.payloads)
+            ids = np.array(model.renderer.whole(request.messages, request.tools, self.payloads), np.int32)
         else:
             new = model.renderer.after_reply(request.messages, count, known.last_token(), request.tools, self.payloads)
-        if prefix := model.prefix(request.force):
-            new = new + model.template.encode(prefix)
-        ids = np.concatenate([*(known.pieces() if known is not None else ()), np.array(new, np.int32)])
+            ids = np.concatenate([known.tokens(), np.array(new, np.int32)])
+        if prefix := model.prefix(request):
+            ids = np.concatenate([ids, np.array(model.template.encode(prefix), np.int32)])
         parent, kept = self.trie.place(ids, known)
         return Prompt(ids, parent, kept, digests[-1])
+
+    def _begun(self, text: str, before: bytes, model: Model) -> Ids | None:
+        """All tokens up to the end of a recorded reply that the harness wants gone on with: they are not rendered anew. None where `text` is no
+        such reply, or the reply's tokens say more than it (white space, a stop sequence)."""
+        _, known = self.trie.deepest([b"", next_digest(before, assistant(text, ()))]) if text else (0, None)
+        if known is None:
+            return None
+        ids = known.tokens()
+        ids = ids[:-1] if int(ids[-1]) in model.stop_ids else ids
+        return ids if model.template.decode(ids[-TAIL:].tolist()).endswith(text[-TAIL // 4 :]) else None
+
+    def reply(self, name: str, model: Model) -> Parsed | None:
+        """What the call of this name was answered with, or the call that made the tool call of this name; None: neither is on record."""
+        record = self._by_name.get(name)
+        return model.again(record) if record is not None else None
 
     def recorded(self, digest: bytes, wanted: Mapping[str, Any]) -> CallRecorded | None:
         """The record of the same call made before: same conversation, same sampling parameters as `wanted`.
 
         Two equal calls that a harness means as two samples cannot be told from a retry: equal histories never fork."""
-        for packed in self._by_conversation.get(digest, ()):
-            record = _decode(packed)
+        for record in self._by_conversation.get(digest.hex(), ()):
             if all(getattr(record.sampling, name) == value for name, value in wanted.items()):
                 return record
         return None
@@ -127,7 +155,7 @@ class Session:
     def take(self, record: CallRecorded, model: Model, parsed: Parsed | None = None) -> Parsed:
         """Take a record in, fresh or from the bus after a restart; answers the message it is. Repeats change nothing."""
         output = array(record.output_ids, "int32")
-        parsed = parsed or model.read(output.tolist(), record.call_id, record.sampling)
+        parsed = parsed or model.again(record)
         self.next_index = max(self.next_index, record.call_index + 1)
         if self.trie.context(record.call_id) is not None:
             return parsed
@@ -144,5 +172,7 @@ class Session:
             self.turns += 1
             self.payloads.update(record.tool_payloads)
             kept = structs.replace(record, prompt_delta=b"", logprobs=b"", versions=b"")  # a reply needs none of them
-            self._by_conversation.setdefault(digest, []).append(encode(kept))
+            self._by_conversation.setdefault(record.message_digest, []).append(kept)
+            self._by_name.update(dict.fromkeys((record.call_id, *record.tool_payloads), kept))
+            self.memory.recall = partial(self.reply, model=model)
         return parsed

@@ -1,7 +1,8 @@
-"""From sampled text to an assistant's message: reasoning, content, tool calls in Qwen's `<tool_call>{json}</tool_call>`.
+"""From sampled text to an assistant's message: reasoning, content, tool calls in Qwen's `<tool_call>…</tool_call>`, with JSON or marks inside
+(calls_xml.py).
 
-A block that is no JSON object, or has no name, stays in the content: the harness decides what to make of it. Reasoning that was cut before its
-end is reasoning.
+A block that is neither, or has no name, stays in the content: the harness decides what to make of it. A whole call that only lacks its
+closing mark at the end of the output is a call. Reasoning that was cut before its end is reasoning.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from services.rollout.core.calls_xml import MARK, Schemas, xml_call
 from services.rollout.core.normal import Call, Message, assistant
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -17,6 +19,7 @@ THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 _BLOCK = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 _WORD = re.compile(r"\s*([{}:,])\s*")
 _decoder = json.JSONDecoder()
+NO_SCHEMAS: Schemas = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +38,24 @@ class Parsed:
         return assistant(self.content, self.calls)
 
 
-def parse(text: str, call_id: str, think_open: bool = False) -> Parsed:
-    """`text` is the output without its end-of-turn token; `think_open`: the prompt already opened the reasoning. Never raises."""
+def parse(text: str, call_id: str, think_open: bool = False, schemas: Schemas = NO_SCHEMAS) -> Parsed:
+    """`text` is the output without its end-of-turn token; `think_open`: the prompt already opened the reasoning; `schemas`: of the tools that were
+    offered. Never raises."""
     reasoning, text = _split_reasoning(text, think_open)
     rest, calls, end = [], [], 0
     for block in _BLOCK.finditer(text):
-        named = _name_and_arguments(block[1])
+        named = _name_and_arguments(block[1], schemas)
         if named is None:
             continue
         rest.append(text[end : block.start()])
         end = block.end()
         calls.append(Call(tool_call_id(call_id, len(calls)), *named))
-    rest.append(text[end:])
+    before, opened, block = text[end:].rpartition(OPEN)
+    if opened and CLOSE not in block and (named := _name_and_arguments(block, schemas)) is not None:
+        rest.append(before)
+        calls.append(Call(tool_call_id(call_id, len(calls)), *named))
+    else:
+        rest.append(text[end:])
     return Parsed("".join(rest).strip(), tuple(calls), reasoning)
 
 
@@ -55,8 +64,10 @@ def tool_call_id(call_id: str, index: int) -> str:
     return "call_" + hashlib.sha256(f"{call_id}/{index}".encode()).hexdigest()[:24]
 
 
-def call_prefix(name: str) -> str:
+def call_prefix(name: str, is_xml: bool = False) -> str:
     """The beginning of a call: of this tool, of any where `name` is empty."""
+    if is_xml:
+        return f"{OPEN}\n{MARK}" + (f"{name}>\n" if name else "")
     return f'{OPEN}\n{{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "arguments": ' if name else '"')
 
 
@@ -69,8 +80,10 @@ def _split_reasoning(text: str, think_open: bool) -> tuple[str, str]:
     return inside.strip(), after
 
 
-def _name_and_arguments(block: str) -> tuple[str, str] | None:
-    """(name, arguments exactly as written); None when this is no tool call."""
+def _name_and_arguments(block: str, schemas: Schemas) -> tuple[str, str] | None:
+    """(name, arguments, exactly as written where that is JSON); None when this is no tool call."""
+    if block.lstrip().startswith(MARK):
+        return xml_call(block, schemas)
     try:
         value = json.loads(block)
         if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:

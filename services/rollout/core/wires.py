@@ -5,8 +5,10 @@ A stream says content as soon as it is certain, tool calls when they are whole. 
 the call is on record but, to Claude Code, signs of life, and to Qwen Code those late.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from services.rollout.core.anthropic import parse_messages_request
@@ -31,7 +33,14 @@ class Wire:
     stream: Callable[[Head, ChatRequest], ReplyStream]
     error: Callable[[int, dict[str, Any]], dict[str, Any]]
     """An error's body, of (status, the body as OpenAI has it)."""
+    counted: Callable[[int], dict[str, Any]]
+    """The answer to how many tokens a prompt has."""
     keep_alive: bytes = KEEP_ALIVE
+    parse_to_count: Callable[[bytes, Memory | None], ChatRequest] | None = None
+    """Where that request is another one."""
+
+    def parse_count(self, body: bytes, memory: Memory | None) -> ChatRequest:
+        return (self.parse_to_count or self.parse)(body, memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +67,26 @@ def pace_of(harness: str, streams: str) -> Pace:
     return PACES.get(harness, LIVE)
 
 
-CHAT = Wire("chat", parse_request, lambda reply, _request: reply.body(), ChatStream, lambda _status, body: body)
-MESSAGES = Wire("messages", parse_messages_request, message_body, MessageStream, message_error, keep_alive=PING)
-RESPONSES = Wire("responses", parse_responses_request, response_body, ResponseStream, lambda _status, body: body)
+CHAT = Wire(
+    "chat", parse_request, lambda reply, _request: reply.body(), ChatStream, lambda _status, body: body, lambda count: {"total_tokens": count}
+)  # fmt: skip
+MESSAGES = Wire(
+    "messages", parse_messages_request, message_body, MessageStream, message_error, lambda count: {"input_tokens": count},
+    PING, partial(parse_messages_request, is_count=True),
+)  # fmt: skip
+RESPONSES = Wire(
+    "responses", parse_responses_request, response_body, ResponseStream, lambda _status, body: body,
+    lambda count: {"object": "response.input_tokens", "input_tokens": count},
+)  # fmt: skip
+
+_BASE = re.compile(r"/(?:v1/){0,2}")
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> Wire:
     """Errors of any path are said in the words of the API it belongs to; where it belongs to none, in those of the client's maker."""
-    if path.startswith("/v1/messages"):
+    words = _BASE.sub("", path, count=1)
+    if words.startswith("messages"):
         return MESSAGES
-    if path.startswith("/v1/responses"):
+    if words.startswith("responses"):
         return RESPONSES
-    return MESSAGES if "anthropic-version" in headers and not path.startswith("/v1/chat") else CHAT
+    return MESSAGES if "anthropic-version" in headers and not words.startswith("chat") else CHAT

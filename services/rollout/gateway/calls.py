@@ -20,7 +20,7 @@ from services.rollout.core.budget import BudgetOver, check_room, sampling_of
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
-from services.rollout.core.memory import Memory, Values
+from services.rollout.core.memory import Memory
 from services.rollout.core.reply import Reply
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.session import Model, Prompt, Session
@@ -52,7 +52,6 @@ class ModelCalls:
         self._clock = clock
         self._attempts = attempts
         self._peers = peers
-        self._values = Values()
         self._open: dict[str, Open] = {}
         self._restoring: dict[str, asyncio.Task] = {}
         self._held: set[str] = set()
@@ -72,7 +71,7 @@ class ModelCalls:
 
     def restore(self, sample: str, records: Sequence[CallRecorded], newest: int | None = None) -> Session:
         """A session from its records, as they stand in the log; `newest` as in Open."""
-        session = Session(sample, self._values)
+        session = Session(sample)
         for record in records:
             session.take(record, self.model)
             self.on_restored(sample, record)
@@ -111,10 +110,9 @@ class ModelCalls:
         return self._open[sample].session.last_at_s if sample in self._open else 0.0
 
     def memory(self, claims: Claims) -> Memory | None:
-        """What its session remembers of the bodies it was sent; None: it is over."""
-        if not self._attempts.is_current(claims.execution_id, claims.attempt):
-            return None
-        return self._entry(sample_id(claims.execution_id, claims.attempt)).session.memory
+        """What its session remembers of the bodies it was sent."""
+        entry = self._open.get(sample_id(claims.execution_id, claims.attempt))
+        return entry.session.memory if entry is not None else None
 
     def begin(self, claims: Claims, request: ChatRequest, role: Verdict) -> Running:
         """The call of this request: a new one, or the one a retry belongs to. Answers at once; `done` has the reply.
@@ -123,7 +121,9 @@ class ModelCalls:
         sample = sample_id(claims.execution_id, claims.attempt)
         if not self._attempts.is_current(claims.execution_id, claims.attempt):
             raise ExecutionOver(f"{sample} is over or a newer attempt runs; this key opens nothing any more")
-        entry = self._entry(sample)
+        entry = self._open.get(sample)
+        if entry is None:
+            entry = self._open[sample] = Open(Session(sample), 0 if self._peers is not None else None)
         if entry.closing:
             raise ExecutionOver(f"{sample} is ending")
         prompt = entry.session.prompt(request, self.model)
@@ -131,7 +131,7 @@ class ModelCalls:
         running = entry.running.get(key)
         if running is not None and not (running.work is not None and running.work.is_abandoned):
             return running
-        context_max, prefix = self._config.rollout.context_max, self.model.prefix(request.force)
+        context_max, prefix = self._config.rollout.context_max, self.model.prefix(request)
         sampling, is_context_bound = sampling_of(
             claims, request, prompt, entry.session, context_max, MAX_PAYLOAD_BYTES, prefix
         )
@@ -202,12 +202,6 @@ class ModelCalls:
         await self._restore(execution, attempt)
         return Totals.of(self._open.pop(sample).session)
 
-    def _entry(self, sample: str) -> Open:
-        """Its session, which begins here where there is none yet."""
-        if (entry := self._open.get(sample)) is None:
-            entry = self._open[sample] = Open(Session(sample, self._values), 0 if self._peers is not None else None)
-        return entry
-
     def _check_room(self, claims: Claims, entry: Open) -> None:
         unrecorded = sum(not running.is_recorded for running in entry.running.values())
         try:
@@ -242,13 +236,13 @@ class ModelCalls:
         entry.live.add(running)
         self.idle.ends(session.sample_id, now_s)
         running.task = asyncio.create_task(
-            self._run(claims, role, entry, key, prompt, running, index, is_context_bound)
+            self._run(claims, request, role, entry, key, prompt, running, index, is_context_bound)
         )
         return running
 
     async def _run(
-        self, claims: Claims, role: Verdict, entry: Open, key: tuple[bytes, str], prompt: Prompt, running: Running, index: int,
-        is_context_bound: bool,
+        self, claims: Claims, request: ChatRequest, role: Verdict, entry: Open, key: tuple[bytes, str], prompt: Prompt,
+        running: Running, index: int, is_context_bound: bool,
     ) -> None:  # fmt: skip
         work, ended_at_s = running.work, 0.0
         assert work is not None
@@ -257,7 +251,7 @@ class ModelCalls:
             await self._pool.generate(work)
             if not work.ids:
                 raise NotFound(f"{work.call_id} was abandoned before a token was sampled")
-            parsed = self.model.read(work.ids, work.call_id, work.sampling)
+            parsed = self.model.read(work.ids, work.call_id, work.sampling, request.tools)
             at_s, is_watched = self._clock.now_s(), running.watchers > 0
             record = record_of(claims, role, prompt, work, index, parsed, is_context_bound, is_watched, at_s)
             await entry.put(self._bus, record, claims.traceparent)
@@ -302,7 +296,7 @@ class ModelCalls:
 
     def _answered(self, entry: Open, key: tuple[bytes, str], record: CallRecorded, request: ChatRequest) -> Running:
         """A retry whose call is on record gets the recorded reply, when its execution is not suspended."""
-        parsed = self.model.read(memoryview(record.output_ids).cast("i").tolist(), record.call_id, record.sampling)
+        parsed = self.model.again(record)
         done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         model = request.model or "policy"
         reply = reply_of(record, model, parsed)

@@ -6,6 +6,7 @@
 | 401 `invalid_api_key` | no key of this run |
 | 403 `execution_over` | the key's attempt has ended, or a newer attempt fences it |
 | 404, 405, 413, 415 | unknown path, wrong method, body above rollout.request_bytes_max, packed body |
+| 408 | a body that is not whole after BODY_S (patience.py) |
 | 429 | too many calls of one execution at once (Retry-After) |
 | 503 | engines fail or the gateway is stopping (Retry-After) |
 """
@@ -16,12 +17,11 @@ import logging
 import ssl  # noqa: F401  aiohttp's own import of it is lazy and slow on the first request
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
-from services.rollout.core.anthropic import parse_messages_request
 from services.rollout.core.budget import BudgetOver
-from services.rollout.core.keys import Claims, Keys
+from services.rollout.core.keys import Claims, verify
 from services.rollout.core.options import BadRequest, clean
 from services.rollout.core.reply import Head, Reply, ReplyStream, error_body, model_body, models_body
 from services.rollout.core.request import MODEL_CHARS_MAX, ChatRequest
@@ -29,13 +29,18 @@ from services.rollout.core.wires import Pace, Wire, pace_of, wire_of
 from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.forward import Forward
+from services.rollout.gateway.patience import Patience, TooSlow
 from services.rollout.gateway.running import ExecutionOver, Running
 
 log = logging.getLogger(__name__)
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 KEEP_ALIVE_S = 5.0
 """A stream without news says so this often, so that no proxy or client takes it for dead."""
 MODEL_NAME = "policy"
+BASES = "{base:(?:v1/){0,2}}"
+"""Before a path's own words: clients differ in whether `/v1` belongs to a base URL, and one URL is given to all of them."""
 MESSAGE_CHARS_MAX = 1000
 """An error's text may quote what was wrong, but not all of it."""
 
@@ -49,19 +54,21 @@ class HttpGateway:
     ) -> None:  # fmt: skip
         self._calls = calls
         self._roles = roles
-        self._keys = Keys(secret)
+        self._secret = secret
         self._context_max = context_max
         self._streams = streams
         self._forward = Forward()
-        app = web.Application(client_max_size=request_bytes_max, middlewares=[_errors])
-        app.router.add_post("/v1/chat/completions", self._call)
-        app.router.add_post("/v1/messages", self._call)
-        app.router.add_post("/v1/responses", self._call)
-        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
+        self._patience = Patience()
+        app = web.Application(client_max_size=request_bytes_max, middlewares=[self._watched, _errors])
         app.router.add_get("/", self._root)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/v1/models/{model}", self._model)
         app.router.add_get("/healthz", self._health)
+        for base, end in (("/v1/", ""), (f"/{BASES}", "{end:/?}")):
+            for words in ("chat/completions", "messages", "responses"):
+                app.router.add_post(f"{base}{words}{end}", self._call, expect_handler=_go_on)
+            for words in ("messages/count_tokens", "responses/input_tokens"):
+                app.router.add_post(f"{base}{words}{end}", self._count, expect_handler=_go_on)
+            app.router.add_get(f"{base}models{end}", self._models)
+            app.router.add_get(f"{base}models/{{model:.+}}", self._model)
         # Unpacking is refused: a packed body's size says nothing about what it becomes.
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, auto_decompress=False
@@ -71,14 +78,25 @@ class HttpGateway:
         """Raises Unavailable when the port is taken."""
         host, _, port = address.rpartition(":")
         await self._runner.setup()
+        assert self._runner.server is not None
+        self._patience.start(self._runner.server)
         try:
             await web.TCPSite(self._runner, host, int(port), backlog=1024).start()
         except OSError as error:
             raise Unavailable(f"cannot listen on {address}: {error}") from error
 
     async def stop(self) -> None:
+        await self._patience.stop()
         await self._runner.cleanup()
         await self._forward.close()
+
+    @web.middleware
+    async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._patience.begins(request)
+        try:
+            return await handler(request)
+        finally:
+            self._patience.ends(request)
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "sessions": self._calls.sessions})
@@ -97,16 +115,19 @@ class HttpGateway:
             raise web.HTTPNotFound
         return web.Response()
 
-    async def _count_tokens(self, request: web.Request) -> web.Response:
-        claims = self._claims(request)
-        asked = parse_messages_request(await _body(request), is_count=True)
-        return web.json_response({"input_tokens": self._calls.count_tokens(claims, asked)})
+    async def _count(self, request: web.Request) -> web.StreamResponse:
+        """What the prompt of such a call would be, in tokens; no call is made."""
+        claims, wire = self._claims(request), wire_of(request.path, request.headers)
+        if address := await self._calls.server(claims):
+            return await self._forward(request, address)
+        asked = wire.parse_count(await self._body(request), self._calls.memory(claims))
+        return web.json_response(wire.counted(self._calls.count_tokens(claims, asked)))
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
             return await self._forward(request, address)
-        asked = wire.parse(await _body(request), self._calls.memory(claims))
+        asked = wire.parse(await self._body(request), self._calls.memory(claims))
         verdict = self._roles.of(claims, asked, wire.endpoint, request.headers)
         running = self._calls.begin(claims, asked, verdict)
         running.watchers += 1
@@ -145,14 +166,19 @@ class HttpGateway:
         await line.response.write_eof()
         return line.response
 
+    async def _body(self, request: web.Request) -> bytes:
+        packed = request.headers.get("content-encoding", "").strip().lower()
+        if packed not in ("", "identity"):
+            raise _Packed(f"content-encoding {packed[:80]}: send the body as it is")
+        return await self._patience.body(request)
+
     def _claims(self, request: web.Request) -> Claims:
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            key = request.headers.get("x-api-key", "")
-        claims = self._keys.claims(key.strip()) if key else None
-        if claims is None:
-            raise _WrongKey("this key is none of an execution of this run")
-        return claims
+        """Of whichever key is right: clients fill the other header with what they find in their environment."""
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        for key in (bearer if scheme.lower() == "bearer" else "", request.headers.get("x-api-key", "")):
+            if key.strip() and (claims := verify(key.strip(), self._secret)) is not None:
+                return claims
+        raise _WrongKey("this key is none of an execution of this run")
 
 
 class _Line:
@@ -192,10 +218,11 @@ def _names(running: Running) -> dict[str, str]:
     return {"x-request-id": running.call_id, "request-id": running.call_id}
 
 
-async def _body(request: web.Request) -> bytes:
-    if (packed := request.headers.get("content-encoding", "identity")) != "identity":
-        raise _Packed(f"content-encoding {packed[:80]}: send the body as it is")
-    return await request.read()
+async def _go_on(request: web.Request) -> None:
+    """Of a client that waits for leave to send its body; any other expectation is nobody's concern."""
+    if request.version >= HttpVersion11 and request.headers.get("expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
 
 
 class _WrongKey(GyreError):
@@ -207,9 +234,7 @@ class _Packed(GyreError):
 
 
 @web.middleware
-async def _errors(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except (ConnectionResetError, asyncio.CancelledError):
@@ -236,6 +261,8 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
             return 400, error_body(text, "invalid_request_error", error.code), {}
         case _WrongKey():
             return 401, error_body(text, "authentication_error", error.code), {}
+        case TooSlow():
+            return 408, error_body(text, "invalid_request_error", error.code), {}
         case ExecutionOver():
             return 403, error_body(text, "permission_error", error.code), {}
         case _Packed():

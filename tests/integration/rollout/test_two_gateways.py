@@ -46,13 +46,17 @@ def client(driver: Driver, gateway: str, key: str) -> openai.AsyncOpenAI:
 
 
 async def test_a_session_goes_on_at_the_other_gateway_when_its_own_is_killed(driver):
-    """A call at the wrong gateway is passed on, streamed or not; after kill -9 the other one takes the session over with all its tokens: one path, no
-    call twice, the ending's books whole."""
+    """A call at the wrong gateway is passed on, streamed or not, and so is the count of its tokens. After kill -9 the other one takes the session
+    over with all that is recorded of it: one path, no call twice, the ending's books whole."""
     key, attempt = await driver.begin(turns_max=20)
     here, there = client(driver, "gateway", key), client(driver, "gateway-1", key)
     first = await here.chat.completions.create(model="m", messages=START)
     messages = [*START, said_back(first.choices[0].message), {"role": "user", "content": "on"}]
+    counted = await there.responses.input_tokens.count(model="m", input=messages)
     second = await there.chat.completions.create(model="m", messages=messages)
+    assert counted.input_tokens == second.usage.prompt_tokens, (
+        "with the recorded tokens, which only the other one knows"
+    )
     messages += [said_back(second.choices[0].message), {"role": "user", "content": "and on"}]
     streamed = [chunk async for chunk in await there.chat.completions.create(model="m", messages=messages, stream=True)]
     assert streamed[-1].choices[0].finish_reason is not None

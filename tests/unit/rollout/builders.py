@@ -41,7 +41,7 @@ class Harness:
             output = [*output, self.model.stop_ids[0]]
         name = call_id(self.session.sample_id, self.session.next_index)
         sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=64, seed=1)
-        parsed = self.model.read(output, name, sampling)
+        parsed = self.model.read(output, name, sampling, more.get("tools", TOOLS))
         record = CallRecorded(
             call_id=name, execution_id="g000001-e0", group_id="g000001", attempt=1, call_index=self.session.next_index,
             purpose="train", parent=prompt.parent.call_id, parent_tokens=prompt.kept, prompt_delta=pack(prompt.delta, "int32"),

@@ -155,7 +155,7 @@ def test_tools_of_a_namespace_and_free_text_tools_become_functions():
          "tools[0].function.parameters"),
         (parse_request, {"messages": ONE, "response_format": {"type": "xml"}}, "response_format"),
         (parse_request, {"messages": ONE, "n": True}, "n"),
-        (parse_responses_request, {"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+        (parse_responses_request, {"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
         (parse_responses_request, {"input": [{"type": "function_call_output", "output": ""}]}, "input[0].call_id"),
         (parse_responses_request, {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
         (parse_responses_request, {"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [{}]}]}, "tools[0].tools[0]"),

@@ -199,7 +199,7 @@ def test_one_call_is_all_where_no_more_are_wanted(model):
 @pytest.mark.parametrize("name", ["", "read_file"])
 def test_a_forced_call_begins_in_the_prompt(model, name):
     """What was put there is read as part of the message, and no word of it streams as content."""
-    prefix = model.prefix(name)
+    prefix = model.prefix(ChatRequest([], force=name))
     rest = tool_text("read_file", "{}").removeprefix(prefix)
     assert rest != tool_text("read_file", "{}")
     plain, stream = said(model, CHAT, rest, 1, prefix=prefix)

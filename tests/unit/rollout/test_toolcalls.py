@@ -107,3 +107,19 @@ def test_streamed_text_is_the_decoded_text(model, text, size):
 def test_arguments_given_as_text_are_taken_when_they_are_an_object():
     parsed = parse(tool_text("f", json.dumps('{"a": 1}')), "c")
     assert parsed.calls[0].arguments == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "names"),
+    [
+        ('I look.\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n', "I look.", ["f"]),
+        (tool_text("f", "{}") + '<tool_call>{"name": "g", "arguments": {}}', "", ["f", "g"]),
+        ('<tool_call>x</tool_call><tool_call>{"name": "g"}', "<tool_call>x</tool_call>", ["g"]),
+        ('<tool_call>{"name": "f", "arguments": {"a": ', '<tool_call>{"name": "f", "arguments": {"a":', []),
+        ('<tool_call>{"name": "f"} and then', '<tool_call>{"name": "f"} and then', []),
+    ],
+)
+def test_a_whole_call_that_lacks_its_closing_mark_is_a_call(text, content, names):
+    """Models often end their turn there; what is no whole JSON object stays content."""
+    parsed = parse(text, "c")
+    assert (parsed.content, [call.name for call in parsed.calls]) == (content, names)

@@ -1,0 +1,90 @@
+"""How long a client may take to say something: a slow or silent one costs a connection for a while, and never the others theirs.
+
+    opened ──▶ first request's head whole within HEAD_S ──▶ its body within BODY_S (408) ──▶ … ──▶ idle, as long as others need no room
+
+A connection between two calls is kept for a harness that thinks for an hour; only when there are too many of them the longest idle ones go.
+"""
+
+import asyncio
+import resource
+import time
+
+from aiohttp import web
+
+from gyre.errors import GyreError
+
+HEAD_S = 30.0
+"""A client that has connected means to ask: a second is much."""
+BODY_S = 120.0
+"""For rollout.request_bytes_max over a slow line."""
+IDLE_MAX = 4096
+"""As many as calls may wait; half of the files that this process may open where that is less, for calls under way need theirs, too."""
+FILES_WANTED = 16_384
+SWEEP_S = 5.0
+
+
+class TooSlow(GyreError):
+    code = "request_timeout"
+
+
+class Patience:
+    """Of one HTTP server."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[web.RequestHandler, float] = {}
+        """Connection → when it was first seen, or its last call ended."""
+        self._busy: dict[web.RequestHandler, int] = {}
+        self._has_asked: set[web.RequestHandler] = set()
+        self._idle_max = IDLE_MAX
+        self._sweeping: asyncio.Task | None = None
+
+    def start(self, server: web.Server) -> None:
+        self._idle_max = min(IDLE_MAX, _files_max() // 2)
+        self._sweeping = asyncio.create_task(self._sweep(server))
+
+    async def stop(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+
+    def begins(self, request: web.Request) -> None:
+        self._has_asked.add(request.protocol)
+        self._busy[request.protocol] = self._busy.get(request.protocol, 0) + 1
+
+    def ends(self, request: web.Request) -> None:
+        self._busy.pop(request.protocol, None)
+        self._since_s[request.protocol] = time.monotonic()
+
+    async def body(self, request: web.Request) -> bytes:
+        """Raises TooSlow, HTTPRequestEntityTooLarge."""
+        try:
+            async with asyncio.timeout(BODY_S):
+                return await request.read()
+        except TimeoutError as error:
+            raise TooSlow(f"the body was not whole after {BODY_S:g} s") from error
+
+    async def _sweep(self, server: web.Server) -> None:
+        while True:
+            self.sweep(server, time.monotonic())
+            await asyncio.sleep(SWEEP_S)
+
+    def sweep(self, server: web.Server, now_s: float) -> None:
+        """Close what has been silent for too long."""
+        there = server.connections
+        self._since_s = {one: self._since_s.get(one, now_s) for one in there}
+        self._has_asked.intersection_update(there)
+        idle = sorted((one for one in there if one not in self._busy), key=self._since_s.__getitem__)
+        spare = max(0, len(idle) - self._idle_max)
+        for index, one in enumerate(idle):
+            if index < spare or (one not in self._has_asked and now_s - self._since_s[one] > HEAD_S):
+                one.force_close()
+
+
+def _files_max() -> int:
+    """How many files this process may open, after asking for FILES_WANTED."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return max(soft, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
