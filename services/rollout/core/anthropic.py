@@ -20,7 +20,7 @@
 from typing import Any
 
 from services.rollout.core.anthropic_tools import own_form
-from services.rollout.core.memory import KnownItems, Memory
+from services.rollout.core.memory import KnownItems, Memory, once
 from services.rollout.core.normal import Call, Message, canonical_json
 from services.rollout.core.options import (
     BadRequest,
@@ -44,7 +44,7 @@ from services.rollout.core.toolcalls import CLOSE, OPEN, THINK_CLOSE, THINK_OPEN
 def parse_messages_request(body: bytes, memory: Memory | None = None, is_count: bool = False) -> ChatRequest:
     """`is_count`: a request to count its tokens, which names no max_tokens. Raises BadRequest."""
     data = json_object(body, memory, "messages")
-    tools, force, is_one_call = _choice(object_or_none(data, "tool_choice"), _tools(data.get("tools")))
+    tools, force, is_one_call = _choice(object_or_none(data, "tool_choice"), once(data.get("tools"), _tools))
     messages = _system(data.get("system")) + conversation(data.get("messages"), "messages", _item)
     checked_calls(messages)
     messages, prefill = _prefill(messages, data["messages"], force)
@@ -73,7 +73,6 @@ def _prefill(messages: list[Message], items: list[Any], force: str | None) -> tu
     if said != said.rstrip():
         raise BadRequest(f"{place}: the assistant's last words cannot end with white space", place)
     return messages[:-1], text
-
 
 def _choice(choice: dict[str, Any] | None, tools: Tools) -> tuple[Tools, str | None, bool]:
     """Tools as the model is shown them, the one that it must call, and whether one call is the most."""
@@ -170,7 +169,9 @@ def _blocks(content: Any, where: str) -> list[dict[str, Any]]:
 
 def _text(content: Any, where: str) -> str:
     """Of text blocks, and of documents and search results that are text."""
-    return "\n".join(_block_text(block, f"{where}[{index}]") for index, block in enumerate(_blocks(content, where)))
+    return "\n".join(
+        _block_text(block, f"{where}[{index}]") for index, block in enumerate(_blocks(content, where))
+    )
 
 
 def _block_text(block: dict[str, Any], place: str) -> str:
@@ -205,5 +206,7 @@ def _tools(value: Any) -> Tools:
         if not own.get("name"):
             raise BadRequest(f"tools[{index}] must have a name", f"tools[{index}]")
         parameters = own.get("input_schema") or None
-        functions.append({"name": own["name"], "description": own.get("description") or "", "parameters": parameters})
+        functions.append(
+            {"name": own["name"], "description": own.get("description") or "", "parameters": parameters}
+        )
     return tools_of([{"type": "function", "function": function} for function in functions])

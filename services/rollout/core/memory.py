@@ -8,20 +8,27 @@ A harness sends its whole conversation with every call. As bytes it is, up to th
 
 What is left that grows with the history is the comparison of bytes (some 0.1 ms a megabyte). The scanner is exact or gives up: whatever it does
 not expect is read whole by `json.loads`, whose errors are told.
+
+Each byte is kept once: bodies that begin alike share their pieces, an item each, and the texts of messages that are no longer new are read again out
+of them where somebody asks for them, which few templates do.
 """
 
-from bisect import bisect_right
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from json.decoder import WHITESPACE, JSONDecoder
 from typing import Any
 
-import numpy as np
-
-from services.rollout.core.normal import Message, merged
+from services.rollout.core.normal import Message, merged, root_digest
 from services.rollout.core.toolcalls import Parsed
 
 BODIES_MAX = 4
 """Conversations of one session that go on beside each other and are remembered: the main agent's, some sub-agents'."""
+PUT_AWAY_CHARS = 512
+"""A text this long is worth reading again; shorter ones stay."""
+VALUES_MAX, VALUE_CHARS_MIN, VALUE_CHARS_MAX = 32, 1024, 1 << 20
+"""Values that are remembered, the latest, and how long they are as JSON."""
 
 _decode = JSONDecoder().raw_decode
 _skip = WHITESPACE.match
@@ -37,32 +44,98 @@ class _Odd(Exception):
     """Nothing for this scanner."""
 
 
+class Shared(list):
+    """A long array that bodies have in common, with what was made of it."""
+
+    def __init__(self, items: list[Any]) -> None:
+        super().__init__(items)
+        self._made: dict[Any, Any] = {}
+
+    def once(self, make: Callable[[list[Any]], Any]) -> Any:
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
+
+
+def once(value: Any, make: Callable[[Any], Any]) -> Any:
+    """`make(value)`, made once for what bodies have in common. What is answered is shared then, too: never change it."""
+    return value.once(make) if isinstance(value, Shared) else make(value)
+
+
+class Values:
+    """Long values of bodies, by their JSON text. What is answered is shared by all that ask: never change it."""
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[str, Any]] = deque(maxlen=VALUES_MAX)
+        self._roots: deque[tuple[list[dict[str, Any]], bytes]] = deque(maxlen=VALUES_MAX)
+
+    def decode(self, text: str, at: int) -> tuple[Any, int]:
+        """The value that begins at `at`, and where it ends. No array, object or string goes on behind its end, so one whose whole text stands
+        there is that one. Raises ValueError."""
+        for known, value in self._known:
+            if text.startswith(known, at):
+                return value, at + len(known)
+        value, end = _decode(text, at)
+        if VALUE_CHARS_MIN <= end - at <= VALUE_CHARS_MAX and isinstance(value, list | dict | str):
+            value = Shared(value) if isinstance(value, list) else value
+            self._known.appendleft((text[at:end], value))
+        return value, end
+
+    def root_digest(self, tools: list[dict[str, Any]]) -> bytes:
+        """As normal.root_digest; known where the very object was asked for before."""
+        for known, digest in self._roots:
+            if known is tools:
+                return digest
+        digest = root_digest(tools)
+        self._roots.appendleft((tools, digest))
+        return digest
+
+
 class Body:
     """One body that was read, up to the end of its last item."""
 
-    def __init__(self, key: str, head: dict[str, Any], data: bytes, ends: list[int]) -> None:
+    def __init__(self, key: str, head: dict[str, Any], pieces: list[bytes]) -> None:
         self.key = key
         self.head = head
         """Fields before the list."""
-        self.data = data
-        self.ends = ends
-        """Where each item ends, in bytes."""
+        self.pieces = pieces
+        """Its bytes up to the end of the last item: of each item, with what stands before it."""
         self.messages: list[Message] = []
         """What all items are, in normal form; filled by `KnownItems.messages`."""
-        self.counts: list[int] = []
+        self.counts = array("I")
         """After each item, how many of `messages` there are …"""
         self.lasts: list[Message] = []
         """… and the last of them as it was then: a later item may add to it."""
+        self.fresh: list[tuple[Message, _Again]] = []
+        """Messages of its own whose texts may be put away once it is not the newest any more."""
 
     def common(self, body: bytes) -> int:
         """Number of items whose bytes, and all before them, are those of `body`."""
-        end = self.ends[-1]
-        if body.startswith(self.data):
-            return len(self.ends)
-        size = min(end, len(body))
-        differs = np.frombuffer(body, np.uint8, size) != np.frombuffer(self.data, np.uint8, size)
-        first = int(differs.argmax()) if differs.any() else size
-        return bisect_right(self.ends, first)
+        same = list(map(body.startswith, self.pieces, accumulate(map(len, self.pieces), initial=0)))
+        return same.index(False) if False in same else len(same)
+
+    def put_away(self) -> None:
+        for message, again in self.fresh:
+            message.put_away(again)
+        self.fresh = []
+
+
+class _Again:
+    """The text of a message, out of its item's bytes."""
+
+    __slots__ = ("_convert", "_index", "_piece")
+
+    def __init__(self, piece: bytes, convert: Convert, index: int) -> None:
+        self._piece, self._convert, self._index = piece, convert, index
+
+    def __call__(self) -> str:
+        return list(self._convert(_item_of(self._piece), ""))[self._index].content
+
+
+def _item_of(piece: bytes) -> Any:
+    """Of any piece but the first, which holds the head of the body, too."""
+    text = piece.decode()
+    return _decode(text, _after(text, 0, ","))[0]
 
 
 class KnownItems(list):
@@ -74,10 +147,7 @@ class KnownItems(list):
 
     def last(self) -> Any:
         """The last item, as it was sent."""
-        if self[-1] is not None:
-            return self[-1]
-        text = self._body.data[self._body.ends[-2] :].decode()
-        return _decode(text, _after(text, 0, ","))[0]
+        return self[-1] if self[-1] is not None else _item_of(self._body.pieces[-1])
 
     def messages(self, where: str, convert: Convert) -> list[Message]:
         """All messages in normal form (`merged`). Never change one, nor the list: later calls share them."""
@@ -88,93 +158,136 @@ class KnownItems(list):
                 found[-1] = before.lasts[self.kept - 1]
             body.counts, body.lasts = before.counts[: self.kept], before.lasts[: self.kept]
         for index in range(self.kept, len(self)):
-            found = merged(convert(self[index], f"{where}[{index}]"), found)
+            new = list(convert(self[index], f"{where}[{index}]"))
+            found = merged(new, found)
             body.counts.append(len(found))
             body.lasts.append(found[-1] if found else _NOTHING)
+            if index:  # the first one's bytes are those of the head, too
+                body.fresh += _long(new, body.pieces[index], convert)
         body.messages = found
         self._memory.keep(body, before, self.kept)
         return found
 
 
+def _long(messages: list[Message], piece: bytes, convert: Convert) -> list[tuple[Message, _Again]]:
+    """Those worth putting away; an assistant's may become another message by what follows."""
+    return [
+        (message, _Again(piece, convert, at))
+        for at, message in enumerate(messages)
+        if message.role != "assistant" and len(message.content) >= PUT_AWAY_CHARS
+    ]
+
+
 class Memory:
     """Of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values | None = None) -> None:
+        """`values`: of all sessions."""
+        self._values = values or Values()
         self._bodies: list[Body] = []
         """The one that was read last at the end."""
         self.recall: Callable[[str], Parsed | None] = lambda name: None
         """What its session was answered in the call, or with the tool call, of this name."""
 
     def read(self, data: bytes, key: str) -> dict[str, Any] | None:
-        """The JSON object, its list under `key` as KnownItems; None: read it whole, as if there were no memory."""
+        """The JSON object, its list under `key` as KnownItems; None: read it whole, as if there were no memory. Never change a value in it."""
         before, kept = None, 0
         for body in self._bodies:
             if body.key == key and (count := body.common(data)) > kept:
                 before, kept = body, count
         try:
-            found, items, body = _scan(data, key, before, kept)
+            found, items, body = _scan(data, key, before, kept, self._values)
         except (_Odd, ValueError, RecursionError, IndexError):
             return None
         return {**found, key: KnownItems(items, kept, before, body, self)}
 
     def keep(self, body: Body, before: Body | None, kept: int) -> None:
         """It was read to its end; it takes the place of the one that it goes on from."""
-        if before in self._bodies and 2 * kept >= len(before.ends):
+        if before is not None:
+            before.put_away()
+        if before in self._bodies and 2 * kept >= len(before.pieces):
             self._bodies.remove(before)
         self._bodies = [*self._bodies[1 - BODIES_MAX :], body]
 
 
-def _scan(data: bytes, key: str, before: Body | None, kept: int) -> tuple[dict[str, Any], list[Any], Body]:
+class _Place:
+    """Where in the text of a body a scan is, and the pieces it has cut off."""
+
+    def __init__(self, data: bytes, start: int) -> None:
+        self.text = data[start:].decode()
+        self.at = 0
+        self.items: list[Any] = []
+        self.pieces: list[bytes] = []
+        self._data, self._is_ascii = data, self.text.isascii()
+        self._seen, self._seen_bytes = 0, start
+
+    def item(self, at: int) -> None:
+        """One item of the list, which begins at `at`."""
+        item, self.at = _decode(self.text, at)
+        size = self.at - self._seen if self._is_ascii else len(self.text[self._seen : self.at].encode())
+        self.items.append(item)
+        self.pieces.append(self._data[self._seen_bytes : self._seen_bytes + size])
+        self._seen, self._seen_bytes = self.at, self._seen_bytes + size
+
+    def rest_of_list(self) -> None:
+        """From the end of one of its items to its closing bracket."""
+        while True:
+            at = _skip(self.text, self.at).end()  # type: ignore[union-attr]
+            if self.text[at] == "]":
+                self.at = at
+                return
+            self.item(_after(self.text, at, ","))
+
+
+def _scan(
+    data: bytes, key: str, before: Body | None, kept: int, values: Values
+) -> tuple[dict[str, Any], list[Any], Body]:
     """Raises _Odd, ValueError (of the decoder), IndexError (an end too early)."""
-    start = before.ends[kept - 1] if before is not None else 0
-    text = data[start:].decode()
-    items: list[Any] = [None] * kept
-    ends = list(before.ends[:kept]) if before is not None else []
-    found: dict[str, Any] = dict(before.head) if before is not None else {}
-    at, head, is_in_list = 0, dict(found), before is not None
-    is_ascii, seen, seen_bytes = text.isascii(), 0, start
-    if not is_in_list:
-        at = _after(text, 0, "{")
+    pieces = before.pieces[:kept] if before is not None else []
+    place = _Place(data, sum(map(len, pieces)))
+    head = _head(place, key, values) if before is None else before.head
+    place.rest_of_list()
+    fields = _fields(place.text, place.at + 1, key, values)
+    return {**head, **fields}, [None] * kept + place.items, Body(key, head, pieces + place.pieces)
+
+
+def _head(place: _Place, key: str, values: Values) -> dict[str, Any]:
+    """The fields before the list; then its first item is read."""
+    text, at, found = place.text, _after(place.text, 0, "{"), dict[str, Any]()
     while True:
-        if is_in_list:
-            at, seen, seen_bytes = _items(text, at, items, ends, (is_ascii, seen, seen_bytes))
-            is_in_list = False
-        else:
-            name, at = _decode(text, at)
-            if not isinstance(name, str) or (name == key and len(ends)):
-                raise _Odd
-            at = _after(text, at, ":")
-            if name == key:
-                at, head, is_in_list = _after(text, at, "["), dict(found), True
-                if text[at] == "]":
-                    raise _Odd
-                first, end = _decode(text, at)
-                items.append(first)
-                seen, seen_bytes = end, seen_bytes + (end - seen if is_ascii else len(text[seen:end].encode()))
-                ends.append(seen_bytes)
-                at = end
-                continue
-            found[name], at = _decode(text, at)
-        at = _skip(text, at).end()  # type: ignore[union-attr]
-        if text[at] == "}":
+        name, at = _name(text, at)
+        if name == key:
             break
+        found[name], at = values.decode(text, at)
         at = _after(text, at, ",")
-    if _skip(text, at + 1).end() != len(text) or not ends:  # type: ignore[union-attr]
+    at = _after(text, at, "[")
+    if text[at] == "]":
         raise _Odd
-    return found, items, Body(key, head, data[: ends[-1]], ends)
+    place.item(at)
+    return found
 
 
-def _items(text: str, at: int, items: list[Any], ends: list[int], place: tuple[bool, int, int]) -> tuple[int, int, int]:
-    """The rest of a list, from the end of one of its items: (after the list, end of its last item in `text` and in bytes)."""
-    is_ascii, seen, seen_bytes = place
-    while True:
+def _fields(text: str, at: int, key: str, values: Values) -> dict[str, Any]:
+    """The fields behind the list, to the end of the body."""
+    found: dict[str, Any] = {}
+    at = _skip(text, at).end()  # type: ignore[union-attr]
+    while text[at] != "}":
+        name, at = _name(text, _after(text, at, ","))
+        if name == key:
+            raise _Odd
+        found[name], at = values.decode(text, at)
         at = _skip(text, at).end()  # type: ignore[union-attr]
-        if text[at] == "]":
-            return at + 1, seen, seen_bytes
-        item, at = _decode(text, _after(text, at, ","))
-        items.append(item)
-        seen, seen_bytes = at, seen_bytes + (at - seen if is_ascii else len(text[seen:at].encode()))
-        ends.append(seen_bytes)
+    if _skip(text, at + 1).end() != len(text):  # type: ignore[union-attr]
+        raise _Odd
+    return found
+
+
+def _name(text: str, at: int) -> tuple[str, int]:
+    """A field's name, and where its value begins."""
+    name, at = _decode(text, at)
+    if not isinstance(name, str):
+        raise _Odd
+    return name, _after(text, at, ":")
 
 
 def _after(text: str, at: int, sign: str) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.rollout.core.memory import KnownItems, Memory
+from services.rollout.core.memory import KnownItems, Memory, once
 from services.rollout.core.normal import Call, Message, canonical_json, merged
 from services.rollout.core.options import (
     BadRequest,
@@ -79,7 +79,7 @@ def parse_request(body: bytes, memory: Memory | None = None) -> ChatRequest:
     """Raises BadRequest."""
     data = json_object(body, memory, "messages")
     _refuse_unsupported(data)
-    tools = tools_of(data.get("tools"))
+    tools = once(data.get("tools"), tools_of)
     tools, force = _choice(data.get("tool_choice"), tools)
     options = object_or_none(data, "stream_options") or {}
     messages = conversation(data.get("messages"), "messages", _item)

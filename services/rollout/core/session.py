@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from msgspec import structs
+from msgspec import msgpack, structs
 
-from gyre.records import CallRecorded, Sampling, array
+from gyre.records import CallRecorded, Sampling, array, encode
 from services.rollout.core.calls_xml import schemas_of
-from services.rollout.core.memory import BODIES_MAX, Memory
-from services.rollout.core.normal import Chain, assistant, next_digest, prefix_digests
+from services.rollout.core.memory import BODIES_MAX, Memory, Values
+from services.rollout.core.normal import Chain, assistant, digests_from, next_digest
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
@@ -23,6 +23,8 @@ from services.rollout.core.trie import Context, Ids, SessionTrie
 
 TAIL = 32
 """Tokens of a reply's end that are looked at; they have more characters than a quarter of that."""
+
+_decode = msgpack.Decoder(CallRecorded).decode
 
 
 class Model:
@@ -91,7 +93,8 @@ class Prompt:
 class Session:
     """State of one attempt; everything in it can be rebuilt from its call records."""
 
-    def __init__(self, sample_id: str) -> None:
+    def __init__(self, sample_id: str, values: Values | None = None) -> None:
+        """`values`: what bodies of all sessions have in common; by default those of this one alone."""
         self.sample_id = sample_id
         self.trie = SessionTrie()
         self.payloads: dict[str, str] = {}
@@ -104,27 +107,29 @@ class Session:
         self.last_at_s = 0.0
         """When its newest call ended."""
         self.next_index = 0
-        self.memory = Memory()
+        self._values = values or Values()
+        self.memory = Memory(self._values)
         self._chains: deque[Chain] = deque(maxlen=BODIES_MAX)
-        """Of the latest requests."""
-        self._by_conversation: dict[str, list[CallRecorded]] = {}
-        self._by_name: dict[str, CallRecorded] = {}
+        """Of the latest requests, the newest first."""
+        self._by_conversation: dict[bytes, list[bytes]] = {}
+        """Digest of a conversation → records of its answered calls as they are encoded: few are ever asked for."""
+        self._by_name: dict[str, bytes] = {}
         """The same by the names of calls and of tool calls."""
 
     def prompt(self, request: ChatRequest, model: Model) -> Prompt:
         """Recorded tokens as far as they reach, rendering of the rest. Raises InvalidInput when the template refuses."""
-        digests = prefix_digests(request.tools, request.messages, self._chains)
-        self._chains.append((request.messages, digests))
+        digests = digests_from(self._values.root_digest(request.tools), request.messages, self._chains)
+        self._chains.appendleft((request.messages, digests))
         if (begun := self._begun(request.prefill, digests[-1], model)) is not None:
             return Prompt(begun, *self.trie.place(begun), digests[-1])
         count, known = self.trie.deepest(digests)
         if known is None:
-            ids = np.array(model.renderer.whole(request.messages, request.tools, self.payloads), np.int32)
+            new = model.renderer.whole(request.messages, request.tools, self.payloads)
         else:
             new = model.renderer.after_reply(request.messages, count, known.last_token(), request.tools, self.payloads)
-            ids = np.concatenate([known.tokens(), np.array(new, np.int32)])
         if prefix := model.prefix(request):
-            ids = np.concatenate([ids, np.array(model.template.encode(prefix), np.int32)])
+            new = new + model.template.encode(prefix)
+        ids = np.concatenate([*(known.pieces() if known is not None else ()), np.array(new, np.int32)])
         parent, kept = self.trie.place(ids, known)
         return Prompt(ids, parent, kept, digests[-1])
 
@@ -140,14 +145,16 @@ class Session:
 
     def reply(self, name: str, model: Model) -> Parsed | None:
         """What the call of this name was answered with, or the call that made the tool call of this name; None: neither is on record."""
-        record = self._by_name.get(name)
-        return model.again(record) if record is not None else None
+        if (packed := self._by_name.get(name)) is None:
+            return None
+        return model.again(_decode(packed))
 
     def recorded(self, digest: bytes, wanted: Mapping[str, Any]) -> CallRecorded | None:
         """The record of the same call made before: same conversation, same sampling parameters as `wanted`.
 
         Two equal calls that a harness means as two samples cannot be told from a retry: equal histories never fork."""
-        for record in self._by_conversation.get(digest.hex(), ()):
+        for packed in self._by_conversation.get(digest, ()):
+            record = _decode(packed)
             if all(getattr(record.sampling, name) == value for name, value in wanted.items()):
                 return record
         return None
@@ -172,7 +179,8 @@ class Session:
             self.turns += 1
             self.payloads.update(record.tool_payloads)
             kept = structs.replace(record, prompt_delta=b"", logprobs=b"", versions=b"")  # a reply needs none of them
-            self._by_conversation.setdefault(record.message_digest, []).append(kept)
-            self._by_name.update(dict.fromkeys((record.call_id, *record.tool_payloads), kept))
+            packed = encode(kept)
+            self._by_conversation.setdefault(digest, []).append(packed)
+            self._by_name.update(dict.fromkeys((record.call_id, *record.tool_payloads), packed))
             self.memory.recall = partial(self.reply, model=model)
         return parsed

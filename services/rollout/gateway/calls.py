@@ -20,7 +20,7 @@ from services.rollout.core.budget import BudgetOver, check_room, sampling_of
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
-from services.rollout.core.memory import Memory
+from services.rollout.core.memory import Memory, Values
 from services.rollout.core.reply import Reply
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.session import Model, Prompt, Session
@@ -52,6 +52,7 @@ class ModelCalls:
         self._clock = clock
         self._attempts = attempts
         self._peers = peers
+        self._values = Values()
         self._open: dict[str, Open] = {}
         self._restoring: dict[str, asyncio.Task] = {}
         self._held: set[str] = set()
@@ -71,7 +72,7 @@ class ModelCalls:
 
     def restore(self, sample: str, records: Sequence[CallRecorded], newest: int | None = None) -> Session:
         """A session from its records, as they stand in the log; `newest` as in Open."""
-        session = Session(sample)
+        session = Session(sample, self._values)
         for record in records:
             session.take(record, self.model)
             self.on_restored(sample, record)
@@ -110,9 +111,10 @@ class ModelCalls:
         return self._open[sample].session.last_at_s if sample in self._open else 0.0
 
     def memory(self, claims: Claims) -> Memory | None:
-        """What its session remembers of the bodies it was sent."""
-        entry = self._open.get(sample_id(claims.execution_id, claims.attempt))
-        return entry.session.memory if entry is not None else None
+        """What its session remembers of the bodies it was sent; None: it is over."""
+        if not self._attempts.is_current(claims.execution_id, claims.attempt):
+            return None
+        return self._entry(sample_id(claims.execution_id, claims.attempt)).session.memory
 
     def begin(self, claims: Claims, request: ChatRequest, role: Verdict) -> Running:
         """The call of this request: a new one, or the one a retry belongs to. Answers at once; `done` has the reply.
@@ -121,9 +123,7 @@ class ModelCalls:
         sample = sample_id(claims.execution_id, claims.attempt)
         if not self._attempts.is_current(claims.execution_id, claims.attempt):
             raise ExecutionOver(f"{sample} is over or a newer attempt runs; this key opens nothing any more")
-        entry = self._open.get(sample)
-        if entry is None:
-            entry = self._open[sample] = Open(Session(sample), 0 if self._peers is not None else None)
+        entry = self._entry(sample)
         if entry.closing:
             raise ExecutionOver(f"{sample} is ending")
         prompt = entry.session.prompt(request, self.model)
@@ -201,6 +201,12 @@ class ModelCalls:
             return Totals()
         await self._restore(execution, attempt)
         return Totals.of(self._open.pop(sample).session)
+
+    def _entry(self, sample: str) -> Open:
+        """Its session, which begins here where there is none yet."""
+        if (entry := self._open.get(sample)) is None:
+            entry = self._open[sample] = Open(Session(sample, self._values), 0 if self._peers is not None else None)
+        return entry
 
     def _check_room(self, claims: Claims, entry: Open) -> None:
         unrecorded = sum(not running.is_recorded for running in entry.running.values())

@@ -21,7 +21,7 @@ from aiohttp import HttpVersion11, web
 
 from gyre.errors import GyreError, InvalidInput, Overloaded, Unavailable
 from services.rollout.core.budget import BudgetOver
-from services.rollout.core.keys import Claims, verify
+from services.rollout.core.keys import Claims, Keys
 from services.rollout.core.options import BadRequest, clean
 from services.rollout.core.reply import Head, Reply, ReplyStream, error_body, model_body, models_body
 from services.rollout.core.request import MODEL_CHARS_MAX, ChatRequest
@@ -54,7 +54,7 @@ class HttpGateway:
     ) -> None:  # fmt: skip
         self._calls = calls
         self._roles = roles
-        self._secret = secret
+        self._keys = Keys(secret)
         self._context_max = context_max
         self._streams = streams
         self._forward = Forward()
@@ -176,7 +176,7 @@ class HttpGateway:
         """Of whichever key is right: clients fill the other header with what they find in their environment."""
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         for key in (bearer if scheme.lower() == "bearer" else "", request.headers.get("x-api-key", "")):
-            if key.strip() and (claims := verify(key.strip(), self._secret)) is not None:
+            if key.strip() and (claims := self._keys.claims(key.strip())) is not None:
                 return claims
         raise _WrongKey("this key is none of an execution of this run")
 

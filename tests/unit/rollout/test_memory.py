@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.rollout.core.anthropic import parse_messages_request
-from services.rollout.core.memory import BODIES_MAX, KnownItems, Memory
-from services.rollout.core.normal import prefix_digests
+from services.rollout.core.memory import BODIES_MAX, KnownItems, Memory, Values
+from services.rollout.core.normal import digests_from, prefix_digests, root_digest
 from services.rollout.core.options import BadRequest
 from services.rollout.core.request import parse_request
 from services.rollout.core.responses import parse_responses_request
@@ -47,7 +47,7 @@ def test_a_conversation_that_grows_goes_back_and_forks_is_read_as_without_memory
         body = written(items, style, order, extra)
         with_memory, whole = parse(body, memory), parse(body)
         assert with_memory == whole
-        digests = prefix_digests(whole.tools, with_memory.messages, chains)
+        digests = digests_from(root_digest(whole.tools), with_memory.messages, chains)
         assert digests == prefix_digests(whole.tools, whole.messages)
         chains.append((with_memory.messages, digests))
 
@@ -114,3 +114,50 @@ def test_a_session_remembers_few_bodies_and_the_latest():
         {"input": [{"role": "user", "content": f"agent {3 * BODIES_MAX - 1}"}, {"role": "user", "content": "on"}]}
     ).encode()
     assert memory.read(last, "input")["input"].kept == 1
+
+
+def test_long_texts_are_put_away_when_they_are_no_longer_new_and_read_again_as_they_were():
+    """Of each wire format; what is kept of them are the bytes that the session keeps anyway."""
+    long = "x é 😀 \\n" * 200
+    chat = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": long},
+        {"role": "user", "content": long},
+    ]
+    results = [{"type": "tool_result", "tool_use_id": "c", "content": long}, {"type": "text", "text": long}]
+    used = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+    blocks = [{"role": "user", "content": "go"}, used, {"role": "user", "content": results}]
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    items = [{"role": "user", "content": "go"}, call, {"type": "function_call_output", "call_id": "c", "output": long}]
+    forms = (
+        (parse_request, "messages", chat),
+        (parse_messages_request, "messages", blocks),
+        (parse_responses_request, "input", items),
+    )
+    for parse, key, talk in forms:
+        memory = Memory()
+        answer = [{"role": "assistant", "content": "yes"}, {"role": "user", "content": "on"}]
+        bodies = [json.dumps({key: talk + more, "max_tokens": 5}, indent=1).encode() for more in ([], answer)]
+        first, second = (parse(body, memory).messages for body in bodies)
+        away = [message for message in first if not isinstance(message._content, str)]
+        assert away and all(message.role in ("user", "tool") for message in away)
+        assert second == parse(bodies[1]).messages
+        assert all(isinstance(message._content, str) for message in away), "who asked once will ask again"
+
+
+def test_long_values_are_decoded_once_for_all_sessions_and_nothing_else_is_taken_for_them():
+    values = Values()
+    tools = [{"type": "function", "function": {"name": f"tool_{index}", "parameters": None}} for index in range(40)]
+    others = [*tools, {"type": "function", "function": {"name": "more"}}]
+    asked = [{"role": "user", "content": "x"}]
+
+    def read(tools: list, **fields) -> list:
+        body = json.dumps({"model": "m", "messages": asked, **fields, "tools": tools}).encode()
+        made, whole = parse_request(body, Memory(values)), parse_request(body)
+        assert made == whole and values.root_digest(made.tools) == root_digest(whole.tools)
+        return made.tools
+
+    first = read(tools)
+    assert read(tools, seed=1) is first
+    assert read(others) is not first and read(others) != first
+    assert read([]) == []
