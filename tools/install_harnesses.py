@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 
@@ -28,25 +29,25 @@ def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     check_node()
-    if missing := [f"{name}@{version}" for name, version in NPM.items() if installed_npm(folder, name) != version]:
-        run(
-            "npm",
-            "install",
-            "--prefix",
-            str(folder),
-            "--no-audit",
-            "--no-fund",
-            "--loglevel=error",
-            "--save-exact",
-            *missing,
-        )
     python = folder / "python" / "bin" / "python"
-    if not python.exists():
-        venv.create(folder / "python", with_pip=True)
-    if missing := [f"{name}=={version}" for name, version in PIP.items() if installed_pip(python, name) != version]:
-        # Compiled when it is first imported: most of it never is, and all of it takes longer than the download.
-        run(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", *missing)
+    run([command for command in (npm_command(folder), pip_command(python)) if command])
     print(f"{folder / 'node_modules' / '.bin'}:{python.parent}")
+
+
+def npm_command(folder: Path) -> list[str]:
+    """Empty where nothing is missing; as the next."""
+    missing = [f"{name}@{version}" for name, version in NPM.items() if installed_npm(folder, name) != version]
+    words = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error", "--save-exact"]
+    return [*words, *missing] if missing else []
+
+
+def pip_command(python: Path) -> list[str]:
+    if not python.exists():
+        venv.create(python.parent.parent, with_pip=True)
+    missing = [f"{name}=={version}" for name, version in PIP.items() if installed_pip(python, name) != version]
+    # Compiled when it is first imported: most of it never is, and all of it takes longer than the download.
+    words = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    return [*words, *missing] if missing else []
 
 
 def check_node() -> None:
@@ -69,13 +70,22 @@ def installed_pip(python: Path, name: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()
 
 
-def run(*command: str) -> None:
-    """Its output goes where ours for people goes."""
-    print(" ".join(command), file=sys.stderr)
+def run(commands: list[list[str]]) -> None:
+    """All of them beside each other. Their output goes where ours for people goes."""
+    deadline_s = time.monotonic() + INSTALL_S
+    running = []
+    for command in commands:
+        print(" ".join(command), file=sys.stderr)
+        running.append(subprocess.Popen(command, stdout=sys.stderr))
     try:
-        subprocess.run(command, check=True, stdout=sys.stderr, timeout=INSTALL_S)
+        for process in running:
+            if status := process.wait(max(0.0, deadline_s - time.monotonic())):
+                raise subprocess.CalledProcessError(status, process.args)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         sys.exit(f"the harnesses could not be installed: {error}")
+    finally:
+        for process in running:
+            process.kill()
 
 
 if __name__ == "__main__":
