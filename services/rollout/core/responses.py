@@ -104,11 +104,11 @@ def _instructions(value: Any) -> list[Message]:
 def _input(value: Any, memory: Memory | None) -> list[Message]:
     if isinstance(value, str):
         return [Message("user", clean(value))]
-    return conversation(value, "input", partial(_item, memory=memory))
+    return conversation(value, "input", partial(_item, memory=memory, referred=set()))
 
 
-def _item(item: Any, where: str, memory: Memory | None) -> list[Message]:
-    """None at all for what is gone."""
+def _item(item: Any, where: str, memory: Memory | None, referred: set[str]) -> list[Message]:
+    """None at all for what is gone. `referred`: ids of earlier items that were referred to before this one."""
     if not isinstance(item, dict):
         raise BadRequest(f"{where} must be an object", where)
     kind = item.get("type")
@@ -116,7 +116,7 @@ def _item(item: Any, where: str, memory: Memory | None) -> list[Message]:
         kind = "item_reference" if isinstance(item.get("id"), str) and "role" not in item else "message"
     match kind:
         case "item_reference":
-            return [_said_before(item.get("id"), where, memory)]
+            return [_said_before(item.get("id"), where, memory, referred)]
         case "message":
             return [_message(item, where)]
         case "function_call" | "custom_tool_call" as kind:
@@ -138,9 +138,13 @@ def _item(item: Any, where: str, memory: Memory | None) -> list[Message]:
             )
 
 
-def _said_before(item_id: Any, where: str, memory: Memory | None) -> Message:
-    """A part of an earlier reply, by the id that it was given there (responses_reply.py)."""
-    kind, _, name = item_id.partition("_") if isinstance(item_id, str) else ("", "", "")
+def _said_before(item_id: Any, where: str, memory: Memory | None, referred: set[str]) -> Message:
+    """A part of an earlier reply, by the id that it was given there (responses_reply.py). Each once, as OpenAI has it: to read one again is no
+    small thing."""
+    if not isinstance(item_id, str) or item_id in referred:
+        raise BadRequest(f"{where}.id must be the id of an item, of each only once", f"{where}.id")
+    referred.add(item_id)
+    kind, _, name = item_id.partition("_")
     reply = memory.recall(name) if memory is not None else None
     if reply is not None:
         match kind:

@@ -144,7 +144,7 @@ class HttpGateway:
         self, request: web.Request, wire: Wire, asked: ChatRequest, running: Running, pace: Pace
     ) -> web.StreamResponse:
         stream = wire.stream(Head(running.call_id, running.model, running.created_s, running.prompt_tokens), asked)
-        line = _Line(request, running, stream)
+        line = _Line(request, running, stream, self._patience)
         quiet_s = pace.quiet_s
         while not running.done.done():
             running.changed.clear()
@@ -184,8 +184,8 @@ class HttpGateway:
 class _Line:
     """A stream on its way out: its headers with the first word, its opening before the first part of the reply."""
 
-    def __init__(self, request: web.Request, running: Running, stream: ReplyStream) -> None:
-        self._request, self._running, self._stream = request, running, stream
+    def __init__(self, request: web.Request, running: Running, stream: ReplyStream, patience: Patience) -> None:
+        self._request, self._running, self._stream, self._patience = request, running, stream, patience
         self.response: web.StreamResponse | None = None
         self._is_open = False
 
@@ -198,7 +198,7 @@ class _Line:
             await self.response.prepare(self._request)
         if is_part and not self._is_open:
             self._is_open, data = True, self._stream.open() + data
-        await self.response.write(data)
+        await self._patience.write(self._request, self.response, data)
 
 
 async def _moves(running: Running, pace: Pace, timeout_s: float) -> bool:

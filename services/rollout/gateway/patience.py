@@ -1,6 +1,7 @@
 """How long a client may take to say something: a slow or silent one costs a connection for a while, and never the others theirs.
 
-    opened ──▶ first request's head whole within HEAD_S ──▶ its body within BODY_S (408) ──▶ … ──▶ idle, as long as others need no room
+    opened ──▶ first request's head whole within HEAD_S ──▶ its body within BODY_S (408) ──▶ a stream's pieces taken within TAKE_S each
+           ──▶ idle, as long as others need no room
 
 A connection between two calls is kept for a harness that thinks for an hour; only when there are too many of them the longest idle ones go.
 """
@@ -17,6 +18,8 @@ HEAD_S = 30.0
 """A client that has connected means to ask: a second is much."""
 BODY_S = 120.0
 """For rollout.request_bytes_max over a slow line."""
+TAKE_S = 120.0
+"""A client that takes nothing of its stream for so long does not read it any more."""
 IDLE_MAX = 4096
 """As many as calls may wait; half of the files that this process may open where that is less, for calls under way need theirs, too."""
 FILES_WANTED = 16_384
@@ -62,6 +65,16 @@ class Patience:
                 return await request.read()
         except TimeoutError as error:
             raise TooSlow(f"the body was not whole after {BODY_S:g} s") from error
+
+    async def write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+        """Raises ConnectionResetError."""
+        try:
+            async with asyncio.timeout(TAKE_S):
+                await response.write(data)
+        except TimeoutError as error:
+            if request.transport is not None:
+                request.transport.abort()  # to close it would wait for the client to take the rest
+            raise ConnectionResetError("the client takes nothing of its stream") from error
 
     async def _sweep(self, server: web.Server) -> None:
         while True:

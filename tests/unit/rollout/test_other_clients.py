@@ -4,7 +4,9 @@ reply that goes on from given words (B1, B2)."""
 import asyncio
 import json
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from gyre.records import array
 from services.rollout.core.keys import sign
@@ -98,6 +100,20 @@ async def test_a_body_that_never_ends_is_given_up(served, monkeypatch):  # noqa:
     async with http.post("/v1/messages", data=slowly()) as reply:
         assert reply.status == 408
         assert (await reply.json())["error"]["message"].startswith("the body was not whole")
+
+
+async def test_a_client_that_does_not_take_its_stream_loses_it(served, monkeypatch):  # noqa: F811
+    """And nobody else anything: the call is on record, and the next one is answered."""
+    http, _, bus, _ = served
+    never = asyncio.Event()
+    monkeypatch.setattr(patience, "TAKE_S", 0.05)
+    with monkeypatch.context() as stuck:
+        stuck.setattr(web.StreamResponse, "write", lambda self, data: never.wait())
+        with pytest.raises(aiohttp.ClientPayloadError):
+            async with http.post("/v1/messages", json=BODY | {"stream": True}) as reply:
+                await reply.read()
+    async with http.post("/v1/messages", json=BODY) as reply:
+        assert reply.status == 200 and len(bus.records) == 1
 
 
 @pytest.fixture
@@ -238,6 +254,8 @@ async def test_items_of_a_reply_are_known_by_their_ids_in_the_execution_that_was
     for wrong in (*(item["id"] + "x" for item in items), "msg_", "", None, 7):
         async with http.post("/v1/responses", json={"input": [*GO, {"type": "item_reference", "id": wrong}]}) as reply:
             assert reply.status == 400 and (await reply.json())["error"]["param"] == "input[1].id"
+    async with http.post("/v1/responses", json={"input": [*GO, back[1], back[1]]}) as reply:
+        assert reply.status == 400 and (await reply.json())["error"]["param"] == "input[2].id"
     with pytest.raises(BadRequest):
         responses_request([*GO, back[0]])
 
