@@ -26,6 +26,7 @@ from benchmarks.ledger_parts.page import page_s
 from benchmarks.ledger_parts.told import RUN, told
 from gyre.config import Config
 from gyre.config.load import parse
+from services.ledger.memory import look_less
 from services.ledger.queries import audit, bill, books, doctor, explain
 from services.ledger.queries.bill import DIMENSIONS
 from services.ledger.storage import Database
@@ -105,6 +106,7 @@ def main() -> None:
     parser.add_argument("--millions", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--folder", type=Path, help="where databases are made and kept; a temporary folder by default")
     given = parser.parse_args()
+    look_less()
     config = parse({"run": {"name": RUN}, "model": {"path": "m"}}, "bench")
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)

@@ -18,6 +18,7 @@ from gyre.service import Context, until_stopped
 from services.ledger import once, otlp, rpc
 from services.ledger.explorer.attach import explore, explorer
 from services.ledger.intake import CONSUMER, Alarms, Intake
+from services.ledger.memory import look_less
 from services.ledger.retention import Retention
 from services.ledger.sinks import open_sinks
 from services.ledger.storage import Database, Writer, database_url
@@ -41,6 +42,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 async def serve(context: Context) -> None:
     """Keep the books of one run and answer questions about them."""
+    look_less()
     database = Database(database_url(context.config, context.folder))
     database.migrate()
     try:

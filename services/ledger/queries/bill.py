@@ -16,6 +16,7 @@ An attempt sampled by several versions is shared out by its tokens: tokens by th
 attempt's, which makes fractions. `model_version` is null where no token was sampled.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,32 +28,25 @@ from gyre.errors import InvalidInput
 from services.ledger.core.bill_lines import COLUMNS, UNSETTLED, lines
 from services.ledger.core.costs import UNKNOWN
 
-DIMENSIONS: dict[str, str] = {
-    "tenant": "g.tenant",
-    "task_type": "g.task_type",
-    "task": "g.task_id",
-    "environment": "g.environment",
-    "purpose": "g.purpose",
-    "model_version": f"CASE WHEN c.version <> {UNKNOWN} THEN c.version END",
-    "attempt": "c.attempt",
-}
-"""Name → expression over the query's `c` (lines) and `g` (groups)."""
+_OF_GROUP = {
+    "tenant": "tenant", "task_type": "task_type", "task": "task_id", "environment": "environment", "purpose": "purpose",
+}  # fmt: skip
+"""Dimension → column of `groups`."""
+_OF_LINE = {"model_version": "version", "attempt": "attempt"}
+"""Dimension → column of a line."""
+
+DIMENSIONS = (*_OF_GROUP, *_OF_LINE)
 
 DEFAULT = ("tenant", "task_type", "model_version")
 
 _LINES = f"SELECT {', '.join(COLUMNS)} FROM bill_lines WHERE run = :run UNION ALL {lines(UNSETTLED)}"
 """Of groups that have settled, and of those that have not."""
 
-_SUMS: dict[str, str] = {
-    "attempts": "c.share",
-    "turns": "c.turns",
-    "tokens_sampled": "c.tokens",
-    "tokens_trained": "c.targets",
-    "compute_s": "c.compute_s",
-    "occupancy_s": "c.occupancy_s",
-    "external_calls": "c.external_calls",
-}
-"""Measure → what is summed, once over all attempts and once over extra ones."""
+_SUMS = {
+    "attempts": "share", "turns": "turns", "tokens_sampled": "tokens", "tokens_trained": "targets", "compute_s": "compute_s",
+    "occupancy_s": "occupancy_s", "external_calls": "external_calls",
+}  # fmt: skip
+"""Measure → column of a line that is summed, once over all attempts and once over extra ones."""
 
 _RETRIES = ("attempts", "turns", "tokens_sampled", "occupancy_s", "external_calls")
 """A retry has no training of its own: the attempt that was trained is the one that counts."""
@@ -68,39 +62,63 @@ _PRICED = {
 """Price → what it is for, and how much of that is one unit."""
 
 
-def query(by: tuple[str, ...]) -> str:
-    """SQL of a bill by these dimensions: them, then MEASURES. Raises InvalidInput for one that there is not."""
-    strange = [name for name in by if name not in DIMENSIONS]
-    if strange or len(set(by)) != len(by):
-        raise InvalidInput(f"no bill by {','.join(strange or by)}: name each once of {', '.join(DIMENSIONS)}")
-    sums = [
-        "sum(c.share * (1 - c.retry)) AS executions",
-        *(f"sum({expression}) AS {name}" for name, expression in _SUMS.items()),
-    ]
-    sums += [f"sum({_SUMS[name]} * c.retry) AS retry_{name}" for name in _RETRIES]
-    return f"""
-SELECT {", ".join([*(f"{DIMENSIONS[name]} AS {name}" for name in by), *sums])}
-FROM ({_LINES}) c
-LEFT JOIN groups g ON g.run = :run AND g.group_id = c.group_id
-GROUP BY {", ".join(DIMENSIONS[name] for name in by)}
-"""
-
-
 def bill(connection: sa.Connection, run: str, config: Config, by: tuple[str, ...] = ()) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives; by DEFAULT where no dimension is named. Raises InvalidInput."""
     by = by or DEFAULT
+    strange = [name for name in by if name not in DIMENSIONS]
+    if strange or len(set(by)) != len(by):
+        raise InvalidInput(f"no bill by {','.join(strange or by)}: name each once of {', '.join(DIMENSIONS)}")
     prices = {name: price for name in _PRICED if (price := getattr(config.ledger.prices, name))}
-    lines = [tuple(row) for row in connection.execute(sa.text(query(by)), {"run": run})]
-    lines.sort(key=lambda line: [(value is not None, value) for value in line[: len(by)]])
-    # Column by column: where one dimension is the version there may be a hundred thousand lines.
-    columns = list(zip(*lines, strict=True)) or [()] * (len(by) + len(MEASURES))
-    measured = dict(zip(MEASURES, (np.array(column, np.float64) for column in columns[len(by) :]), strict=True))
+    # Column by column, and the driver's own rows: there are hundreds of thousands, and where one dimension is the version nearly as many in the bill.
+    found = connection.execute(sa.text(_LINES), {"run": run}).cursor.fetchall()
+    table = dict(zip(COLUMNS, list(zip(*found, strict=True)) or [()] * len(COLUMNS), strict=True))
+    keys, place_N = _keyed([_values(connection, run, name, table) for name in by])
+    measured = _measured(table, place_N, len(keys))
     measured |= _charged(measured, prices)
     names = (*by, *measured)
-    values = [*columns[: len(by)], *map(_tidied, measured.values())]
-    found = [dict(zip(names, line, strict=True)) for line in zip(*values, strict=True)]
+    cells = (list(zip(*keys, strict=True)) or [()] * len(by)) + list(map(_tidied, measured.values()))
+    rows = [dict(zip(names, line, strict=True)) for line in zip(*cells, strict=True)]
     total = {name: _tidied(column.sum(keepdims=True))[0] for name, column in measured.items()}
-    return {"run": run, "by": list(by), "columns": list(measured), "prices": prices, "rows": found, "total": total}
+    return {"run": run, "by": list(by), "columns": list(measured), "prices": prices, "rows": rows, "total": total}
+
+
+def _values(connection: sa.Connection, run: str, name: str, table: dict[str, Sequence]) -> Sequence[Any]:
+    """A dimension's value of each line; None where there is none."""
+    if name in _OF_LINE:
+        values = table[_OF_LINE[name]]
+        return [None if value == UNKNOWN else value for value in values] if name == "model_version" else values
+    query = sa.text(f"SELECT group_id, {_OF_GROUP[name]} FROM groups WHERE run = :run")
+    of_group = dict(connection.execute(query, {"run": run}).cursor.fetchall())
+    return [of_group.get(group) for group in table["group_id"]]
+
+
+def _keyed(dimensions: list[Sequence[Any]]) -> tuple[list[tuple[Any, ...]], npt.NDArray]:
+    """(what there is of combinations, sorted, None first; int64[N] the place of each line's among them)."""
+    known = [sorted(set(values), key=lambda value: (value is not None, value)) for values in dimensions]
+    whole_N = np.zeros(len(dimensions[0]), np.int64)
+    for values, own in zip(dimensions, known, strict=True):
+        codes = {value: code for code, value in enumerate(own)}
+        whole_N = whole_N * max(len(own), 1) + np.fromiter((codes[value] for value in values), np.int64, len(values))
+    kept_K, place_N = np.unique(whole_N, return_inverse=True)
+    parts = np.unravel_index(kept_K, [max(len(own), 1) for own in known])
+    return list(
+        zip(*([own[code] for code in part.tolist()] for own, part in zip(known, parts, strict=True)), strict=True)
+    ), place_N
+
+
+def _measured(table: dict[str, Sequence], place_N: npt.NDArray, count: int) -> dict[str, npt.NDArray]:
+    """MEASURES of each of `count` combinations."""
+    retry_N = np.array(table["retry"], np.float64)
+    lines_of = {name: np.array(table[column], np.float64) for name, column in _SUMS.items()}
+
+    def added(weights_N: npt.NDArray) -> npt.NDArray:
+        return np.bincount(place_N, weights_N, count)
+
+    return {
+        "executions": added(lines_of["attempts"] * (1 - retry_N)),
+        **{name: added(own) for name, own in lines_of.items()},
+        **{f"retry_{name}": added(lines_of[name] * retry_N) for name in _RETRIES},
+    }
 
 
 def _charged(measured: dict[str, npt.NDArray], prices: dict[str, float]) -> dict[str, npt.NDArray]:

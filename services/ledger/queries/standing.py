@@ -16,17 +16,18 @@ from services.ledger.core.bill_lines import UNSETTLED
 from services.ledger.core.book_lines import FATE_COLUMNS, STEP_COLUMNS, fates, used
 from services.ledger.queries.sql import rows
 
-_FATES = f"SELECT {', '.join(FATE_COLUMNS)} FROM fate_lines WHERE run = :run UNION ALL {fates(UNSETTLED)}"
+FATES = f"SELECT {', '.join(FATE_COLUMNS)} FROM fate_lines WHERE run = :run UNION ALL {fates(UNSETTLED)}"
+"""Lines of every group: what became of its executions."""
 _USED = f"SELECT {', '.join(STEP_COLUMNS)} FROM step_lines WHERE run = :run UNION ALL {used(UNSETTLED)}"
 
 STATES = f"""
 SELECT purpose, dispatched, trained, dropped, sum(executions) AS executions, sum(ended) AS ended, sum(timed_out) AS timed_out
-FROM ({_FATES}) f GROUP BY purpose, dispatched, trained, dropped ORDER BY dropped
+FROM ({FATES}) f GROUP BY purpose, dispatched, trained, dropped ORDER BY dropped
 """
 
 EVALUATION = f"""
 SELECT version AS policy_version, sum(ended) AS executions, sum(scored) AS scored, sum(succeeded) AS succeeded
-FROM ({_FATES}) f WHERE purpose = 'evaluation' AND ended > 0 GROUP BY version ORDER BY version
+FROM ({FATES}) f WHERE purpose = 'evaluation' AND ended > 0 GROUP BY version ORDER BY version
 """
 
 STEPS = f"""

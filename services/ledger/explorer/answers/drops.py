@@ -4,8 +4,8 @@
 
     reasons    [{reason, meaning, samples, turns, tokens, occupancy_s, age_steps_mean, age_steps_max, waited_s_mean}]
     lengths    {edges: turns, trained: counts, dropped: counts}       how long what was trained and what was dropped had been
-    truncated  [{step, share, samples}], line: truncated_share_max    of trained samples
-    shares     [{tenant, task_type, groups, wait_s_mean, wait_s_max, promotions, trained, dropped}]
+    truncated  [{step, share, samples}], line: truncated_share_max    of trained samples; both of the newest STEPS_MAX steps
+    shares     [{tenant, task_type, groups, wait_s_mean, wait_s_max, promotions, trained, dropped}]      executions
     tiers      {tier: [{at_s, groups, wait_s_mean, wait_s_max, promotions}]}       at most POINTS of the run
 """
 
@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from gyre.records import DROP_REASONS
 from services.ledger.explorer.scope import Scope
 from services.ledger.queries.sql import rows
+from services.ledger.queries.standing import FATES
 
 POINTS = 60
 STEPS_MAX = 2_000
@@ -30,20 +31,26 @@ FROM drops x {join} WHERE x.run = :run {narrow} GROUP BY x.reason ORDER BY count
 """
 _TRAINED = """
 SELECT t.step, s.turns, s.truncated, count(*) AS samples FROM step_samples t CROSS JOIN samples s {join}
-WHERE s.run = t.run AND s.sample_id = t.sample_id AND t.run = :run {narrow} GROUP BY t.step, s.turns, s.truncated
+WHERE s.run = t.run AND s.sample_id = t.sample_id AND t.run = :run AND t.step >= :first {narrow} GROUP BY t.step, s.turns, s.truncated
 """
-_DROPPED = "SELECT x.turns, count(*) AS samples FROM drops x {join} WHERE x.run = :run AND x.reason <> 'duplicate' {narrow} GROUP BY x.turns"
+_DROPPED = """
+SELECT x.turns, count(*) AS samples FROM drops x {join}
+WHERE x.run = :run AND x.reason <> 'duplicate' AND x.at_s >= :from_s {narrow} GROUP BY x.turns
+"""
+_NEWEST = "SELECT max(step) AS step FROM steps WHERE run = :run"
+_BEGAN = "SELECT min(updated_at_s) AS at_s FROM steps WHERE run = :run AND step >= :first"
 _SHARES = """
 SELECT g.tenant, g.task_type, count(*) AS groups, avg(d.queue_wait_s) AS wait_s_mean, max(d.queue_wait_s) AS wait_s_max,
        sum(d.promotions) AS promotions
 FROM dispatches d JOIN groups g ON g.run = d.run AND g.group_id = d.group_id
 WHERE d.run = :run AND d.purpose = 'train' {narrow} GROUP BY g.tenant, g.task_type ORDER BY g.tenant, g.task_type
 """
-_FATES = """
-SELECT g.tenant, g.task_type, count(*) AS samples FROM {table} x JOIN groups g ON g.run = x.run AND g.group_id = x.group_id
-WHERE x.run = :run {only} {narrow} GROUP BY g.tenant, g.task_type
+_BECAME = f"""
+SELECT g.tenant, g.task_type, sum(CASE WHEN f.trained = 1 THEN f.executions ELSE 0 END) AS trained,
+       sum(CASE WHEN f.dropped <> '' THEN f.executions ELSE 0 END) AS dropped
+FROM ({FATES}) f JOIN groups g ON g.run = :run AND g.group_id = f.group_id
+WHERE f.dispatched = 1 {{narrow}} GROUP BY g.tenant, g.task_type
 """
-_IN_STEP = "AND EXISTS (SELECT 1 FROM step_samples t WHERE t.run = x.run AND t.sample_id = x.sample_id AND COALESCE(t.targets, 0) >= 0)"
 _WAITS = """
 SELECT d.tier, d.at_s, d.queue_wait_s, d.promotions FROM dispatches d JOIN groups g ON g.run = d.run AND g.group_id = d.group_id
 WHERE d.run = :run AND d.purpose = 'train' {narrow} ORDER BY d.at_s
@@ -55,17 +62,20 @@ def drops(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     wanted = {name: value for name in ("tenant", "task_type", "tier") if (value := getattr(scope, name))}
     narrow = "".join(f"AND g.{name} = :{name} " for name in wanted)
 
-    def ask(query: str, of: str = "x", **parts: str) -> list[dict[str, Any]]:
+    def ask(query: str, of: str = "x", **bound: Any) -> list[dict[str, Any]]:
         # without a filter on groups the join would only cost
         join = f"JOIN groups g ON g.run = {of}.run AND g.group_id = {of}.group_id" if wanted else ""
-        return rows(connection, query.format(join=join, narrow=narrow, **parts), run=scope.run, **wanted)
+        return rows(connection, query.format(join=join, narrow=narrow), run=scope.run, **wanted, **bound)
 
-    trained = ask(_TRAINED, "s")
+    newest = rows(connection, _NEWEST, run=scope.run)[0]["step"]
+    first = max(0, (newest or 0) - STEPS_MAX + 1)
+    from_s = rows(connection, _BEGAN, run=scope.run, first=first)[0]["at_s"] if first else None
+    trained = ask(_TRAINED, "s", first=first)
     return {
         "reasons": [{**row, "meaning": DROP_REASONS.get(row["reason"], "")} for row in ask(_REASONS)],
-        "lengths": _lengths(trained, ask(_DROPPED)),
+        "lengths": _lengths(trained, ask(_DROPPED, from_s=-1.0 if from_s is None else from_s)),
         "truncated": _truncated(trained), "line": scope.config.trajproc.truncated_share_max,
-        "shares": _shares(ask(_SHARES), ask(_FATES, table="samples", only=_IN_STEP), ask(_FATES, table="drops", only="")),
+        "shares": _shares(ask(_SHARES), ask(_BECAME)),
         "tiers": _tiers(ask(_WAITS)),
     }  # fmt: skip
 
@@ -89,22 +99,17 @@ def _truncated(trained: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in trained:
         by_step[row["step"]][0] += row["samples"]
         by_step[row["step"]][1] += row["samples"] if row["truncated"] else 0
-    newest = sorted(by_step)[-STEPS_MAX:]
     return [
-        {"step": step, "samples": by_step[step][0], "share": by_step[step][1] / by_step[step][0]} for step in newest
+        {"step": step, "samples": samples, "share": truncated / samples}
+        for step, (samples, truncated) in sorted(by_step.items())
     ]
 
 
-def _shares(
-    waits: list[dict[str, Any]], trained: list[dict[str, Any]], dropped: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    fates = [{(row["tenant"], row["task_type"]): row["samples"] for row in some} for some in (trained, dropped)]
+def _shares(waits: list[dict[str, Any]], became: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    fates = {(row["tenant"], row["task_type"]): row for row in became}
+    nothing = {"trained": 0, "dropped": 0}
     return [
-        {
-            **row,
-            "trained": fates[0].get((row["tenant"], row["task_type"]), 0),
-            "dropped": fates[1].get((row["tenant"], row["task_type"]), 0),
-        }
+        {**row, **{name: fates.get((row["tenant"], row["task_type"]), nothing)[name] for name in nothing}}
         for row in waits
     ]
 
