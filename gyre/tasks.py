@@ -17,3 +17,6 @@ async def end(*tasks: asyncio.Future, again_s: float = AGAIN_S) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=again_s)
+    for task in tasks:  # said to have been looked at, or each is complained about in the log
+        if not task.cancelled():
+            task.exception()

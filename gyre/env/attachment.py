@@ -4,13 +4,16 @@
     Heartbeat ──▶ …                 ◀── Cancel, Suspend, Resume, Truncate
 
 The stream may break at any time and the gateway may be another process when it is back: executions go on meanwhile, the next Hello names them, and
-each Started and Ended that was not accepted is sent again, under the request id it had, until it is.
+each Started and Ended that was not accepted is sent again, under the request id it had, until it is. Of several gateways the next one is
+asked when the stream to one of them broke; model calls then go there, too.
 """
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
+import traceback
 import uuid
 from collections.abc import AsyncIterator, Callable
 
@@ -20,10 +23,11 @@ import grpc.aio
 
 from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.api.rollout.v1 import environments_pb2_grpc as rpc
+from gyre.env.driving import Endpoint
 from gyre.env.environment import Environment, Evidence, Task
 from gyre.env.episode import Ending, Episode, Limits
 from gyre.env.keeping import Shelf
-from gyre.env.limits import OBSERVATION_BYTES_MAX
+from gyre.env.limits import OBSERVATION_BYTES_MAX, cut_detail
 from gyre.env.model import ChatModel
 from gyre.env.outside import ToolGateway
 from gyre.env.wall import WallClock
@@ -31,6 +35,7 @@ from gyre.env.worker import Threads
 from gyre.errors import InvalidInput, Unavailable
 from gyre.ids import sample_id
 from gyre.rpc import open_channel
+from gyre.tasks import end
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,12 @@ RECONNECT_FIRST_S = 0.1
 RECONNECT_MAX_S = 2.0
 HEARTBEAT_S = 1.0
 """Until the gateway has said how often it wants to hear from us."""
+CONNECT_S = 5.0
+"""Of several gateways one that takes longer to connect is passed over."""
+KEEPALIVE_S = 10.0
+"""A gateway that says nothing on the wire for twice this long is gone, or stands still."""
+STOP_AGAIN_S = 30.0
+"""Closing a world may take this long: a second cancellation would cut it short."""
 LIMITS = ("turns", "tokens", "calls")
 """What a gateway may say that ends an execution; anything else that ends it early is `truncated`."""
 _NEVER = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED}
@@ -52,20 +63,24 @@ class Attachment:
         self, factory: Callable[[Task], Environment], name: str, slots: int, address: str, key: str = "",
         shelf: Shelf | None = None, outside: ToolGateway | None = None,
     ) -> None:  # fmt: skip
-        """`outside`: the way out of its executions, started and closed with it."""
+        """`address`: host:port of a gateway, or of several with commas between them. `outside`: the way out of its executions, started and closed
+        with it."""
         if slots < 1:
             raise InvalidInput(f"slots must be at least 1, not {slots}")
         self._factory = factory
         self._name = name
         self._slots = asyncio.Semaphore(slots)
         self._slots_count = slots
-        self._address = address
+        self._addresses = [one for said in address.split(",") if (one := said.strip())]
+        if not self._addresses:
+            raise InvalidInput("an address of a gateway is needed: host:port")
         self._key = key
         self._instance = uuid.uuid4().hex
         self._threads = Threads()
         self._shelf = shelf or Shelf()
         self._outside = outside
         self._welcome = pb.Welcome()
+        self._endpoint = Endpoint()
         self._episodes: dict[_Execution, asyncio.Task] = {}
         self._walls: dict[_Execution, WallClock] = {}
         self._unaccepted: dict[str, pb.AttachRequest] = {}
@@ -74,20 +89,21 @@ class Attachment:
         self.attached = asyncio.Event()
         """Set once a gateway has said Welcome."""
 
+    @property
+    def lease_s(self) -> float:
+        """After this long a silence executions are given to others, as far as the gateway has said."""
+        return 2 * (self._welcome.heartbeat_s or HEARTBEAT_S)
+
     async def serve(self) -> None:
         """Until cancelled. Raises Unavailable for a wrong key, InvalidInput when the gateway refuses this environment."""
         connector = aiohttp.TCPConnector(limit=2 * self._slots_count)
-        async with (
-            aiohttp.ClientSession(connector=connector) as self._http,
-            open_channel(self._address, self._key) as channel,
-        ):
-            stub = rpc.EnvironmentServiceStub(channel)
+        async with aiohttp.ClientSession(connector=connector) as self._http:
             wait_s = RECONNECT_FIRST_S
             try:
                 if self._outside is not None:
                     await self._outside.start()
-                while True:
-                    was_attached = await self._stream(stub)
+                for address in itertools.cycle(self._addresses):
+                    was_attached = await self._attached_to(address)
                     wait_s = RECONNECT_FIRST_S if was_attached else min(2 * wait_s, RECONNECT_MAX_S)
                     await asyncio.sleep(wait_s)
             finally:
@@ -96,8 +112,18 @@ class Attachment:
                     await self._outside.close()
                 self._shelf.close()
 
-    async def _stream(self, stub: rpc.EnvironmentServiceStub) -> bool:
+    async def _attached_to(self, address: str) -> bool:
         """One connection until it breaks; whether it got as far as a Welcome."""
+        async with open_channel(address, self._key, KEEPALIVE_S) as channel:
+            try:  # a gateway may be long in coming; where there is another one, that is asked meanwhile
+                async with asyncio.timeout(CONNECT_S if len(self._addresses) > 1 else None):
+                    await channel.channel_ready()
+            except TimeoutError:
+                log.info("%s cannot be reached", address)
+                return False
+            return await self._stream(rpc.EnvironmentServiceStub(channel), address)
+
+    async def _stream(self, stub: rpc.EnvironmentServiceStub, address: str) -> bool:
         welcomed = False
         self._outgoing = outgoing = asyncio.Queue()
         call = stub.Attach(self._sending(outgoing), wait_for_ready=True)
@@ -115,8 +141,8 @@ class Attachment:
             log.info("the gateway closed the stream")
         except grpc.aio.AioRpcError as error:
             if error.code() in _NEVER:
-                raise Unavailable(f"{self._address} refused this environment: {error.details()}") from error
-            log.info("the stream to %s broke (%s); attaching again", self._address, error.details())
+                raise Unavailable(f"{address} refused this environment: {error.details()}") from error
+            log.info("the stream to %s broke (%s); attaching again", address, error.details())
         finally:
             beating.cancel()
             # The end of what we send: a generator that is still waiting when the loop closes is an error in the log.
@@ -141,6 +167,7 @@ class Attachment:
 
     def _take_welcome(self, welcome: pb.Welcome) -> None:
         self._welcome = welcome
+        self._endpoint.move(welcome.api_base)
         for gone in welcome.unknown:
             self._forget((gone.execution_id, gone.attempt), "no longer wanted after the stream broke")
         for message in self._unaccepted.values():
@@ -182,15 +209,17 @@ class Attachment:
     async def _run(self, execution: _Execution, assignment: pb.Assignment) -> None:
         async with self._slots:
             try:
-                ending = await self._episode(execution, assignment).run()
-            except (ValueError, TypeError) as error:
-                ending = Ending(
-                    ending="failed", reason="environment_invalid", detail=f"the assignment cannot be read: {error}"
-                )
+                ended = _ended(await self._episode(execution, assignment).run())
+            except Exception:
+                # Whatever it is (an assignment that cannot be read, an environment that lies in a way nobody thought of), it is told: an execution
+                # about which nothing is said is waited for until its wall clock is over.
+                log.exception("%s attempt %d came to no ending of its own", *execution)
+                detail = cut_detail(traceback.format_exc(limit=-8))
+                ended = pb.Ended(ending="failed", reason="environment_error", detail=detail)
             finally:
                 if self._outside is not None:
                     await self._outside.dismiss(sample_id(*execution))
-            self._say(execution, ended=_ended(ending))
+            self._say(execution, ended=ended)
 
     def _episode(self, execution: _Execution, assignment: pb.Assignment) -> Episode:
         async def started(evidence: Evidence) -> None:
@@ -215,9 +244,13 @@ class Attachment:
             observation_bytes_max=self._welcome.observation_bytes_max or OBSERVATION_BYTES_MAX,
             context_tokens_max=assignment.context_tokens_max,
         )  # fmt: skip
-        model = ChatModel(self._http, lambda: self._welcome.api_base, assignment.api_key, fixed, assignment.traceparent)
+        model = ChatModel(self._http, self._endpoint, assignment.api_key, fixed, assignment.traceparent)
         keeper = self._shelf.keeper(*execution, task.task_type)
-        way_out = self._outside.admit(sample_id(*execution), lambda: keeper.journal) if self._outside else None
+        way_out = None
+        if self._outside is not None:
+            way_out = self._outside.admit(
+                sample_id(*execution), lambda: keeper.journal, traceparent=assignment.traceparent
+            )
         return Episode(
             self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution], keeper, way_out,
         )  # fmt: skip
@@ -242,11 +275,8 @@ class Attachment:
 
     async def _stop_all(self) -> None:
         tasks = list(self._episodes.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait(tasks)
+        with contextlib.suppress(asyncio.CancelledError):
+            await end(*tasks, again_s=STOP_AGAIN_S)
 
     def _request_id(self) -> str:
         self._requests += 1

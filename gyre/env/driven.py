@@ -57,7 +57,10 @@ class Agent:
 
     async def chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """The assistant's message. Raises OutOfTurns, OutOfTime, ContextFull, Refused; let them through, the work so far is scored."""
-        return await self._access.complete(messages, tools or [], self._wall)
+        asked = self._access.complete(messages, tools or [], self._wall)
+        if asyncio.get_running_loop() is self._loop:
+            return await asked
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
 
     def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """As `chat`, for plain functions, which run in a thread of their own."""

@@ -5,6 +5,7 @@
 The episode hands over where the model is and how long there is; turns are the gateway's to count.
 """
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,29 @@ from typing import Any
 from gyre.env.ends import Limits, Over
 from gyre.env.environment import Environment, StepResult, ToolCall
 from gyre.env.wall import WallClock
+
+
+class Endpoint:
+    """Where the model is at present: an object that is asked, and that tells when it is elsewhere."""
+
+    def __init__(self, url: str = "") -> None:
+        """Up to and with `/v1`."""
+        self._url = url
+        self._moved = asyncio.Event()
+
+    def __call__(self) -> str:
+        return self._url
+
+    def move(self, url: str) -> None:
+        """The same once more changes nothing."""
+        if url != self._url:
+            self._url = url
+            self._moved.set()
+            self._moved = asyncio.Event()
+
+    async def moved(self) -> None:
+        """Returns when it is elsewhere than now."""
+        await self._moved.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +69,4 @@ class SelfDriven(Environment):
         return []
 
     def step(self, call: ToolCall) -> StepResult:
-        raise NotImplementedError("the agent carries out its own tool calls")
+        return StepResult(content="error: the agent carries out its own tool calls", error=True)

@@ -40,8 +40,9 @@ class Over(Exception):
         self.ending, self.reason, self.detail = ending, reason, detail
 
 
-def check_messages(what: str, messages: Any) -> None:
+def checked_messages(what: str, messages: Any) -> list[dict[str, Any]]:
     """Raises InvalidInput for what is no history in OpenAI's chat format."""
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) and "role" in m for m in messages):
         raise InvalidInput(f"{what} must return a list of messages in OpenAI's chat format")
     check_sendable(f"{what}'s messages", messages)
+    return list(messages)

@@ -106,6 +106,10 @@ class Environment(ABC):
     """Where calls to the outside go through the tool gateway (gyre.env.outside): set before `reset`, where `serve` was given one. Its
     `variables()` are for the sandbox's processes."""
 
+    shares_loop: bool = False
+    """Its `async` methods run in the event loop of the whole process, and not in one of the execution's own: for thousands of executions at once
+    whose methods block nothing. One that blocks all the same stops every execution of its process."""
+
     def __init__(self, task: Task) -> None:
         self.task = task
 

@@ -20,21 +20,16 @@ import json
 import logging
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from gyre.env.driving import SelfDriven
-from gyre.env.ends import Ending, Limits, Over, check_messages
+from gyre.env.ends import Ending, Limits, Over, checked_messages
 from gyre.env.environment import Environment, Evidence, Rollback, StepResult, Task, ToolCall
 from gyre.env.keeping import CannotResume, Keeper, Shelf
-from gyre.env.limits import (
-    check_made_of,
-    check_milestones,
-    check_sendable,
-    cut_detail,
-    cut_text,
-)
+from gyre.env.limits import check_made_of, check_milestones, check_sendable, cut_detail, cut_text
 from gyre.env.milestones import Milestones
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
 from gyre.env.outside import Way
@@ -42,7 +37,7 @@ from gyre.env.recording import Departed
 from gyre.env.scoring import judge
 from gyre.env.shapes import openai_tools, step_result
 from gyre.env.wall import WallClock
-from gyre.env.worker import Hung, Threads, Worker
+from gyre.env.worker import Hung, Rubbish, Threads, Worker
 from gyre.errors import InvalidInput
 from gyre.telemetry import span
 
@@ -116,7 +111,7 @@ class Episode:
             over, evaluation = Over("failed", "environment_error", traceback.format_exc(limit=-8)), None
         made_outside = self._way_out.gate.made if self._way_out else 0
         return Ending(
-            ending=over.ending, reason=over.reason, detail=cut_detail(over.detail), evaluation=evaluation,
+            ending=over.ending, reason=over.reason, detail=self._keeper.redacted(cut_detail(over.detail)), evaluation=evaluation,
             external_calls=self._external_calls + made_outside, snapshots=self._keeper.ordinal, rollback_turns=self._keeper.rollback_turns,
             quota_left=self._keeper.journal.quota_left,
         )  # fmt: skip
@@ -127,7 +122,8 @@ class Episode:
             try:
                 messages = await self._keeper.begin(self._environment, messages, self._call, self._passed_s)
             except CannotResume:
-                await self._call(self._environment.close)
+                half_restored, self._environment = self._environment, None
+                await self._call(half_restored.close)
                 messages, evidence = await self._build()
                 messages = await self._keeper.begin(self._environment, messages, self._call, self._passed_s)
         self._milestones = Milestones(self._environment)
@@ -140,24 +136,16 @@ class Episode:
 
     async def _build(self) -> tuple[list[dict[str, Any]], Evidence]:
         """A new world. Raises InvalidInput."""
-        self._environment = await self._call(self._factory, self._task)
-        if not isinstance(self._environment, Environment):
-            made, self._environment = type(self._environment).__name__, None
-            raise InvalidInput(f"the factory must return a gyre.env.Environment, not {made}")
-        self._environment.way_out = self._way_out
-        messages = await self._call(self._environment.reset)
-        tools = await self._call(self._environment.tools)
-        evidence = await self._call(self._environment.evidence)
-        if not isinstance(self._environment, SelfDriven):
-            check_messages("reset()", messages)
-        if not isinstance(evidence, Evidence):
-            raise InvalidInput(f"evidence() must return gyre.env.Evidence, not {type(evidence).__name__}")
-        check_sendable("tools()", tools)
-        check_made_of(evidence.image_digest, evidence.tool_versions, evidence.dependency_snapshot)
-        check_milestones(self._environment.milestones)
-        self._tools = openai_tools(tools)
+        self._environment = world = await self._call(self._factory, self._task, then=_made)
+        self._worker.shares_loop = world.shares_loop is True
+        world.way_out = self._way_out
+        asks_itself = isinstance(world, SelfDriven)
+        messages = await self._call(world.reset, then=list if asks_itself else partial(checked_messages, "reset()"))
+        self._tools = await self._call(world.tools, then=_sendable_tools)
+        evidence = await self._call(world.evidence, then=_checked_evidence)
+        check_milestones(world.milestones)
         self._names = {tool["function"]["name"] for tool in self._tools}
-        return list(messages), evidence
+        return messages, evidence
 
     async def _agent(self, messages: list[dict[str, Any]]) -> Over:
         """Who asks the model: we, turn by turn, or the agent itself."""
@@ -226,13 +214,13 @@ class Episode:
         if type(self._environment).compact is Environment.compact:
             return messages
         try:
-            kept = await self._call(self._environment.compact, messages)
+            return await self._call(self._environment.compact, messages, then=partial(checked_messages, "compact()"))
         except Hung as error:
             raise Over("timed_out", self._wall.reason, str(error)) from error
+        except Rubbish:
+            raise
         except Exception:
             raise Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
-        check_messages("compact()", kept)
-        return kept
 
     async def _act_all(self, calls: list[dict[str, Any]], messages: list[dict[str, Any]]) -> Over | None:
         """One turn's tool calls, their observations added to the messages; how the execution ended, if one of them completed it."""
@@ -270,6 +258,8 @@ class Episode:
                 raise
             except Departed as error:
                 raise Over("failed", "environment_error", f"{error.code}: {error}") from error
+            except Rubbish as error:
+                raise Over("failed", "environment_invalid", str(error)) from error
             except Exception:
                 raise Over("failed", "environment_error", traceback.format_exc(limit=-8)) from None
             timed.set_attribute("gyre.tool.refused", result.error)
@@ -292,18 +282,20 @@ class Episode:
 
     async def _carry_out(self, call: ToolCall) -> StepResult:
         self._external_calls += 1
-        said = await self._call(self._environment.step, call)
-        try:
-            result = step_result(said)
-        except InvalidInput as error:
-            raise Over("failed", "environment_invalid", str(error)) from error
-        # What is not shown is not recorded.
+        return await self._call(self._environment.step, call, then=self._observed)
+
+    def _observed(self, said: Any) -> StepResult:
+        """What is not shown is not recorded. Raises InvalidInput."""
+        result = step_result(said)
         return msgspec.structs.replace(result, content=cut_text(result.content, self._limits.observation_bytes_max))
 
-    async def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """Inside what is left of the wall clock when it begins: a suspension does not stop what the environment is doing. Raises Hung."""
-        left_s = self._wall.left_s() + self._grace_s
-        return await self._worker.call(method, *arguments, timeout_s=left_s, cut=self._wall.cut, grace_s=self._grace_s)
+    async def _call(
+        self, method: Callable[..., Any], *arguments: Any, then: Callable[[Any], Any] = lambda result: result
+    ) -> Any:
+        """Inside what is left of the wall clock when it begins: a suspension does not stop what the environment is doing. Raises as Worker.call."""
+        return await self._worker.call(
+            method, *arguments, timeout_s=self._wall.left_s() + self._grace_s, cut=self._wall.cut, grace_s=self._grace_s, then=then
+        )  # fmt: skip
 
     async def _close(self) -> None:
         environment, self._environment = self._environment, None
@@ -315,3 +307,23 @@ class Episode:
             log.warning("%s: close() failed: %s", self._task.task_id, error)
         finally:
             self._worker.close()
+
+
+def _made(environment: Any) -> Environment:
+    if not isinstance(environment, Environment):
+        raise InvalidInput(f"the factory must return a gyre.env.Environment, not {type(environment).__name__}")
+    return environment
+
+
+def _sendable_tools(tools: Any) -> list[dict[str, Any]]:
+    """Raises InvalidInput."""
+    check_sendable("tools()", tools)
+    return openai_tools(tools)
+
+
+def _checked_evidence(evidence: Any) -> Evidence:
+    """Raises InvalidInput for what is none."""
+    if not isinstance(evidence, Evidence):
+        raise InvalidInput(f"evidence() must return gyre.env.Evidence, not {type(evidence).__name__}")
+    check_made_of(evidence.image_digest, evidence.tool_versions, evidence.dependency_snapshot)
+    return msgspec.structs.replace(evidence, is_replay=bool(evidence.is_replay))

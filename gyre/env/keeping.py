@@ -43,6 +43,7 @@ REFERENCE_AGE_MAX_S = 7 * 86_400.0
 TAPE_TRIES, TAPE_WAIT_S = 60, 0.25
 """An older attempt in this process that was cancelled has up to ten seconds to close its world."""
 
+_REDACTOR = Redactor()
 Call = Callable[..., Awaitable[Any]]
 """Runs a method in the environment's own thread, inside the wall clock."""
 
@@ -72,6 +73,10 @@ class Keeper:
         """It goes on from an earlier attempt's checkpoint."""
         self.ordinal = 0
         self.rollback_turns = 0
+
+    def redacted(self, text: str) -> str:
+        """What is told of this execution, without secrets, also where nothing else is recorded: it goes into the books."""
+        return (self._shelf.redactor or _REDACTOR).text(text)
 
     @property
     def has_acted(self) -> bool:
@@ -208,7 +213,7 @@ class Shelf:
         in a temporary folder, as long as the process."""
         if redactor is not None and root is None:
             raise InvalidInput("to record tool calls a folder is needed: give `state`, or set GYRE_ENVIRONMENT_STATE")
-        self._root, self._redactor = root, redactor
+        self._root, self.redactor = root, redactor
         if root is not None:
             try:
                 root.mkdir(parents=True, exist_ok=True)
@@ -223,19 +228,19 @@ class Shelf:
     @property
     def records(self) -> bool:
         """Turns and tool calls go on record."""
-        return self._redactor is not None
+        return self.redactor is not None
 
     def keeper(self, execution: str, attempt: int, task_type: str) -> Keeper:
         return Keeper(self, execution, attempt, self._spacings[task_type])
 
     async def tape(self, execution: str) -> Tape | None:
         """None where nothing is recorded, and where an older attempt's process does not let go of it."""
-        if self._redactor is None:
+        if self.redactor is None:
             return None
         path = self._root / "records" / f"{execution}.tape"
         for tries in range(TAPE_TRIES):
             try:
-                return await asyncio.to_thread(Tape, path, self._redactor)
+                return await asyncio.to_thread(Tape, path, self.redactor)
             except RecordDamaged as error:
                 log.warning("%s; it is set aside", error)
                 path.replace(path.with_suffix(".damaged"))

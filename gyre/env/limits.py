@@ -72,8 +72,10 @@ def check_milestones(weights: Any) -> None:
 
 def evidence_json(evidence: dict[str, Any]) -> str:
     """Evidence as a JSON object inside its bound. Raises InvalidInput when it is not JSON."""
+    if not isinstance(evidence, dict):
+        raise InvalidInput(f"Score.evidence must be a dict, not {type(evidence).__name__}")
     try:
-        text = json.dumps(evidence, allow_nan=False)
+        text = json.dumps(evidence, allow_nan=False, default=_scalar)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"Score.evidence must hold JSON values only: {error}") from error
     if len(text) <= EVIDENCE_BYTES_MAX:
@@ -82,7 +84,27 @@ def evidence_json(evidence: dict[str, Any]) -> str:
 
 
 def checked_outcome(outcome: Any) -> float:
-    """A number in [0, 1]. Raises InvalidInput."""
-    if isinstance(outcome, bool | int | float) and math.isfinite(outcome) and 0 <= outcome <= 1:
-        return float(outcome)
+    """A number in [0, 1], one of a numerical library's as well. Raises InvalidInput."""
+    try:
+        # A text is no number, whatever it says.
+        number = float(outcome) if hasattr(type(outcome), "__float__") else math.nan
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if 0 <= number <= 1:
+        return number
     raise InvalidInput(f"Score.outcome must be a number from 0 to 1, not {str(outcome)[:80]!r}")
+
+
+def truth(what: str, value: Any) -> bool:
+    """Raises InvalidInput for what is neither true nor false, as an array of several."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{what} must be true or false, not {type(value).__name__}: {error}") from error
+
+
+def _scalar(value: Any) -> Any:
+    """For json: a number of a numerical library as Python's own."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

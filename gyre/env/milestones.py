@@ -1,14 +1,19 @@
 """When each milestone was first verified while an execution runs (D3, D5)."""
 
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from gyre.env.environment import Environment
-from gyre.env.worker import Hung
+from gyre.env.worker import Hung, Rubbish, shown
 from gyre.errors import InvalidInput
 
 log = logging.getLogger(__name__)
+
+NAMES_MAX = 1024
+"""Looked at of what `verified` returns, repeats included: a generator without an end is cut here."""
 
 
 class Milestones:
@@ -16,7 +21,8 @@ class Milestones:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._left = set(environment.milestones) if type(environment).verified is not Environment.verified else set()
+        self._declared = frozenset(environment.milestones)
+        self._left = set(self._declared) if type(environment).verified is not Environment.verified else set()
         self.turns: dict[str, int] = {}
         """Milestone → model calls after which it was first verified; 0: it held from the start."""
 
@@ -34,24 +40,25 @@ class Milestones:
         if not self._left:
             return
         try:
-            verified = await call(self._environment.verified)
-        except Hung:
+            verified = await call(self._environment.verified, then=partial(_checked, self._declared))
+        except (Hung, Rubbish):
             raise
         except Exception as error:
-            log.info("%s: verified() failed after turn %d: %s", self._environment.task.task_id, turn, error)
+            log.info("%s: verified() failed after turn %d: %s", self._environment.task.task_id, turn, shown(error))
             return
-        for name in sorted(_checked(verified, self._environment.milestones) & self._left):
+        for name in sorted(verified & self._left):
             self.turns[name] = turn
         self._left -= set(self.turns)
 
 
-def _checked(verified: Any, declared: dict[str, float]) -> set[str]:
+def _checked(declared: frozenset[str], verified: Any) -> set[str]:
     if isinstance(verified, str) or not isinstance(verified, Iterable):
         raise InvalidInput(f"verified() must return a set of milestones' names, not {type(verified).__name__}")
-    names = list(verified)
-    for name in names:
+    names = set()
+    for name in itertools.islice(verified, NAMES_MAX):
         if not isinstance(name, str) or name not in declared:
             raise InvalidInput(
                 f"verified() named a milestone that the environment does not declare: {str(name)[:80]!r}"
             )
-    return set(names)
+        names.add(name)
+    return names

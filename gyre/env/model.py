@@ -12,9 +12,10 @@ from typing import Any
 
 import aiohttp
 
-from gyre.env.driving import Access
+from gyre.env.driving import Access, Endpoint
 from gyre.env.wall import WallClock
 from gyre.errors import GyreError, InvalidInput
+from gyre.tasks import end
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,8 @@ class ChatModel:
         fixed: dict[str, Any],
         traceparent: str = "",
     ) -> None:
-        """`api_base` is asked before each try, because a gateway may come back at another address; `fixed` goes into every request."""
+        """`api_base` is asked before each try, because a gateway may come back at another address; a call that waits at one that was left (Endpoint)
+        is made again at the next. `fixed` goes into every request."""
         self._http = http
         self._api_base = api_base
         self._headers = {"authorization": f"Bearer {api_key}", "x-gyre-role": "main"} | (
@@ -99,7 +101,7 @@ class ChatModel:
             await wall.going()
             if (left_s := wall.left_s()) <= 0:
                 raise OutOfTime("the wall clock ended while the model was being asked")
-            if (answer := await wall.until_cut(self._try(data, left_s))) is None:
+            if (answer := await wall.until_cut(self._where_it_is(data, left_s))) is None:
                 continue
             status, text, retry_after_s = answer
             if status == 200:
@@ -114,6 +116,18 @@ class ChatModel:
                 unknown_since_s = None
             await wall.until_cut(asyncio.sleep(max(0.0, min(retry_after_s or wait_s, wall.left_s()))))
             wait_s = min(2 * wait_s, RETRY_MAX_S)
+
+    async def _where_it_is(self, data: bytes, timeout_s: float) -> tuple[int, str, float | None]:
+        """As `_try`; no answer as soon as the gateway is another one, for the old one may never say anything again."""
+        if not isinstance(self._api_base, Endpoint):
+            return await self._try(data, timeout_s)
+        trying = asyncio.ensure_future(self._try(data, timeout_s))
+        moving = asyncio.ensure_future(self._api_base.moved())
+        try:
+            await asyncio.wait({trying, moving}, return_when=asyncio.FIRST_COMPLETED)
+            return trying.result() if trying.done() else (0, "the gateway is another one", None)
+        finally:
+            await end(trying, moving)
 
     async def _try(self, data: bytes, timeout_s: float) -> tuple[int, str, float | None]:
         """Status (0: no answer), body, Retry-After in seconds."""

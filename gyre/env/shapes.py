@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gyre.env.environment import StepResult
+from gyre.env.limits import truth
 from gyre.errors import InvalidInput
 
 BLOCK_TYPES = ("text", "image", "audio", "resource", "resource_link")
@@ -55,11 +56,11 @@ def step_result(said: Any) -> StepResult:
             said = msgspec.structs.replace(said, content=block_text(said.content))
         if not isinstance(said.content, str):
             raise InvalidInput(f"step() returned no StepResult with text: its content is {type(said.content).__name__}")
-        return msgspec.structs.replace(said, reward=_reward(said.reward))
+        return _plain(said)
     if isinstance(said, tuple) and len(said) == 5:
         return _five(*said)
     if isinstance(said, dict) and isinstance(said.get("content"), list):
-        return StepResult(content=block_text(said["content"]), error=bool(said.get("isError", False)))
+        return _plain(StepResult(content=block_text(said["content"]), error=said.get("isError", False)))
     raise InvalidInput(f"step() returned no StepResult with text: {type(said).__name__}")
 
 
@@ -67,8 +68,17 @@ def _five(observation: Any, reward: Any, terminated: Any, truncated: Any, info: 
     """Of a pair of ends that are both true the world's own counts, as in Gymnasium: what is terminated has no value beyond it."""
     if not isinstance(info, dict):
         raise InvalidInput(f"step()'s info must be a dict, not {type(info).__name__}")
+    said = _plain(
+        StepResult(content=observation_text(observation), done=terminated, truncated=truncated, reward=reward)
+    )
+    return msgspec.structs.replace(said, truncated=said.truncated and not said.done)
+
+
+def _plain(said: StepResult) -> StepResult:
+    """With Python's own texts, numbers and truths, whatever an author computed them with; half a pair of surrogates becomes a question mark."""
     return StepResult(
-        content=observation_text(observation), done=bool(terminated), truncated=bool(truncated) and not terminated, reward=_reward(reward)
+        content=str(said.content).encode(errors="replace").decode(), reward=_reward(said.reward),
+        done=truth("done", said.done), error=truth("error", said.error), truncated=truth("truncated", said.truncated),
     )  # fmt: skip
 
 
@@ -76,7 +86,7 @@ def _reward(reward: Any) -> float:
     try:
         if math.isfinite(paid := float(reward)):
             return paid
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise InvalidInput(f"step()'s reward must be a number, not {str(reward)[:80]!r}")
 

@@ -1,6 +1,7 @@
 """An execution's wall clock. It stands still while the execution is suspended (C2), and can be ended from outside (C5)."""
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -8,7 +9,7 @@ T = TypeVar("T")
 
 
 class WallClock:
-    """Counts down `wall_s` seconds from `start`, on the running loop's clock."""
+    """Counts down `wall_s` seconds from `start`, on time.monotonic's clock, which threads may ask as well."""
 
     def __init__(self) -> None:
         self._end_s = 0.0
@@ -74,4 +75,4 @@ class WallClock:
 
 
 def _now_s() -> float:
-    return asyncio.get_running_loop().time()
+    return time.monotonic()

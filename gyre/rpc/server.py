@@ -64,6 +64,8 @@ class RpcServer:
             ("grpc.max_receive_message_length", request_bytes_max),
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
             ("grpc.so_reuseport", 0),
+            # Clients that ask whether we are there (open_channel's keepalive_s) are no attackers.
+            ("grpc.http2.max_ping_strikes", 0),
         ]
         self._server = grpc.aio.server(interceptors=[_KeyCheck(keys or {}), *interceptors], options=options)
         self._health = health.aio.HealthServicer()

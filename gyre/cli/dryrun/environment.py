@@ -34,6 +34,7 @@ class EmulatedEnvironment(Environment):
     """One execution: `calls` model calls of equal work, and as many waits."""
 
     name = NAME
+    shares_loop = True
 
     def __init__(self, task: Task, config: Config, member: int) -> None:
         super().__init__(task)

@@ -85,13 +85,15 @@ class McpClient:
         self._serial += 1
         message = {"jsonrpc": "2.0", "id": self._serial, "method": method} | ({"params": params} if params else {})
         try:
-            reply = await asyncio.wait_for(self._line.ask(message), timeout_s or self._request_s)
+            async with asyncio.timeout(timeout_s or self._request_s):
+                reply = await self._line.ask(message)
         except TimeoutError:
             raise Unavailable(
                 f"the MCP server did not answer {method} within {timeout_s or self._request_s:g} s"
             ) from None
         if isinstance(error := reply.get("error"), dict):
-            raise McpError(int(error.get("code", 0)), str(error.get("message", ""))[:2000])
+            code = error.get("code", 0)
+            raise McpError(code if isinstance(code, int) else 0, str(error.get("message", ""))[:2000])
         if not isinstance(result := reply.get("result"), dict):
             raise McpError(0, f"the MCP server's answer to {method} has neither result nor error")
         return result
@@ -156,7 +158,8 @@ class _Stdio:
             return
         child.stdin.close()  # the protocol's way of saying that it is over
         try:
-            await asyncio.wait_for(child.wait(), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await child.wait()
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)

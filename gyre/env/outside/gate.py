@@ -14,6 +14,7 @@ import msgspec
 from gyre.env.environment import StepResult, ToolCall
 from gyre.env.recording import Departed, Journal
 from gyre.errors import GyreError
+from gyre.telemetry import span
 
 CALL_S = 120.0
 """An exchange that takes longer has failed."""
@@ -42,9 +43,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Gate:
     """Shared by all forms (HTTP, MCP) of one execution."""
 
-    def __init__(self, journal: Callable[[], Journal], call_s: float = CALL_S) -> None:
-        """`journal` is asked at each call: an attempt has another one once its world is up. Until it has begun nothing is recorded or repeated."""
-        self._journal, self._call_s = journal, call_s
+    def __init__(self, journal: Callable[[], Journal], call_s: float = CALL_S, traceparent: str = "") -> None:
+        """`journal` is asked at each call: an attempt has another one once its world is up. Until it has begun nothing is recorded or repeated.
+        `traceparent`: of the execution, whose trace has a span of each call."""
+        self._journal, self._call_s, self._traceparent = journal, call_s, traceparent
         self._turn = asyncio.Lock()
         self._waiting = 0
         self.made = 0
@@ -66,8 +68,15 @@ class Gate:
             raise QuotaUsedUp(f"{WAITING_MAX} calls of this execution wait already")
         self._waiting += 1
         try:
-            async with self._turn:
-                return await self._call(name, arguments, carry_out, failed)
+            # What is said stays on the tape, redacted; a trace has the name and how it went.
+            with span(f"outside {name}", self._traceparent) as timed:
+                async with self._turn:
+                    timed.add_event("its turn")
+                    answer = await self._call(name, arguments, carry_out, failed)
+                timed.set_attribute("gyre.outside.failed", answer.is_error)
+                timed.set_attribute("gyre.outside.repeated", answer.is_repeated)
+                timed.set_attribute("gyre.outside.quota_left", self.quota_left)
+                return answer
         finally:
             self._waiting -= 1
 
@@ -81,7 +90,8 @@ class Gate:
         async def out() -> StepResult:
             self.made += 1
             try:
-                content, is_error = await asyncio.wait_for(carry_out(), self._call_s)
+                async with asyncio.timeout(self._call_s):
+                    content, is_error = await carry_out()
             except TimeoutError:
                 content, is_error = failed(f"no answer within {self._call_s:g} s"), True
             said.append(Answer(content=content, is_error=is_error))

@@ -25,6 +25,7 @@ from gyre.env.outside.relay import Relay
 from gyre.env.outside.wire import Connection, Reply, Request, TooLarge, refusal
 from gyre.env.recording import Journal
 from gyre.errors import Unavailable
+from gyre.tasks import end
 
 log = logging.getLogger(__name__)
 
@@ -120,18 +121,16 @@ class ToolGateway:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for connection in list(self._connections):
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await end(*self._connections)
         for name in list(self._admitted):
             await self.dismiss(name)
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._proxy.close()
 
-    def admit(self, name: str, journal: Callable[[], Journal], token: str = "") -> Way:
-        """An execution's way out; `journal` as in Gate."""
+    def admit(self, name: str, journal: Callable[[], Journal], token: str = "", traceparent: str = "") -> Way:
+        """An execution's way out; `journal` and `traceparent` as in Gate."""
         token = token or secrets.token_urlsafe(24)
-        gate = Gate(journal, self._outside.rules.call_s)
+        gate = Gate(journal, self._outside.rules.call_s, traceparent)
         way = Way(name, token, self._outside.listen, self.port, self._ca_file, gate)
         self._admitted[name] = _Admitted(way, Relay(gate, self._outside.mcp))
         return way

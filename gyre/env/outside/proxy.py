@@ -6,11 +6,12 @@ client ── CONNECT far:443 ──▶ intercepted: TLS ends here, each request
 """
 
 import asyncio
-import base64
 import contextlib
 import json
 import logging
+import re
 import ssl
+import zlib
 from fnmatch import fnmatch
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ import msgspec
 from gyre.env.outside.gate import CALL_S, Gate, QuotaUsedUp
 from gyre.env.outside.wire import CHUNK_BYTES, Connection, Reply, Request, refusal
 from gyre.env.recording import Departed
+from gyre.errors import InvalidInput
+from gyre.tasks import end
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ HOP_BY_HOP = {
     "content-encoding", "content-length", "host", "accept-encoding", "expect",
 }  # fmt: skip
 """Between two neighbours only. Contents are recorded uncompressed, so that rules for secrets see them."""
+_CHARSET = re.compile(r"(?i)charset=[\"']?([\w.:-]{1,40})")
 RECORDED_HEADERS = ("content-type", "accept")
 """Of a request: what a replay compares. Others say who asks and when (user-agent, dates, traces), and differ each time."""
 
@@ -65,6 +69,10 @@ class Proxy:
         """A request for the far end; `base`: where an intercepted one goes."""
         url = base + request.target
         try:
+            request = unpacked_request(request, self._rules.bytes_max)
+        except InvalidInput as error:
+            return refusal(415, "invalid_input", str(error))
+        try:
             parts = urlsplit(url)
             host = parts.hostname or ""
             if parts.scheme not in ("http", "https") or not host or (parts.port == 0):
@@ -75,7 +83,7 @@ class Proxy:
             )
         if not self._may_reach(host):
             return refusal(403, "host_refused", f"{host} is not among the hosts that may be reached")
-        arguments = {"method": request.method, "url": url, **_packed(request.body)}
+        arguments = {"method": request.method, "url": url, **_packed(request.body, request.header("content-type"))}
         arguments |= {name: request.header(name) for name in RECORDED_HEADERS if request.header(name)}
         try:
             answer = await gate.call(f"http {host}", arguments, lambda: self._exchange(request, url), _failed)
@@ -130,7 +138,13 @@ class Proxy:
                 for name, value in reply.headers.items():
                     if name.lower() not in HOP_BY_HOP:
                         said.setdefault(name.lower(), []).append(value)
-                return json.dumps({"status": reply.status, "headers": said, **_packed(bytes(body))}), False
+                return json.dumps(
+                    {
+                        "status": reply.status,
+                        "headers": said,
+                        **_packed(bytes(body), reply.headers.get("content-type", "")),
+                    }
+                ), False
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return _failed(f"{url.split('?')[0][:300]} cannot be reached: {error or type(error).__name__}"), True
 
@@ -167,7 +181,11 @@ class Proxy:
 
         async def one_way(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             with contextlib.suppress(OSError, TimeoutError):
-                while left[0] > 0 and (data := await asyncio.wait_for(source.read(CHUNK_BYTES), self._rules.idle_s)):
+                while left[0] > 0:
+                    async with asyncio.timeout(self._rules.idle_s):
+                        data = await source.read(CHUNK_BYTES)
+                    if not data:
+                        break
                     left[0] -= len(data)
                     sink.write(data)
                     await sink.drain()
@@ -179,24 +197,41 @@ class Proxy:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            await end(*ways)
             writer.close()
 
 
-def _packed(body: bytes) -> dict[str, str]:
-    """A body as JSON holds it."""
+def unpacked_request(request: Request, bytes_max: int) -> Request:
+    """Without its compression, which the far end is then not told of. Raises InvalidInput for what cannot be read, or is too large when it is."""
+    kind = request.header("content-encoding").strip().lower()
+    if kind in ("", "identity") or not request.body:
+        return request
+    if kind not in ("gzip", "x-gzip", "deflate"):
+        raise InvalidInput(f"a body in {kind[:40]!r} cannot be recorded: send it plain, or in gzip or deflate")
+    reader = zlib.decompressobj(zlib.MAX_WBITS | 32)  # either header
+    try:
+        body = reader.decompress(request.body, bytes_max + 1)
+    except zlib.error as error:
+        raise InvalidInput(f"the body is no {kind}: {error}") from error
+    if len(body) > bytes_max or not reader.eof:
+        raise InvalidInput(f"the body is cut off, or has more than {bytes_max} bytes unpacked")
+    return Request(request.method, request.target, request.headers, body)
+
+
+def _packed(body: bytes, content_type: str) -> dict[str, str]:
+    """A body as JSON holds it: as text also where it is none, so that rules for secrets see them between other bytes."""
     if not body:
         return {}
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(body).decode()}
+    declared = _CHARSET.search(content_type)
+    for charset in (declared[1] if declared else "utf-8", "utf-8", "latin-1"):
+        with contextlib.suppress(LookupError, UnicodeError):
+            if (text := body.decode(charset)).encode(charset) == body:
+                return {"body": text} | ({} if charset == "utf-8" else {"charset": charset})
+    raise AssertionError("latin-1 holds any bytes")
 
 
 def _unpacked(said: dict[str, Any]) -> Reply:
-    body = base64.b64decode(said["base64"]) if "base64" in said else said.get("body", "").encode()
+    body = said.get("body", "").encode(said.get("charset", "utf-8"), errors="replace")
     headers = [
         (name, value)
         for name, values in said.get("headers", {}).items()

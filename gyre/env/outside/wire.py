@@ -129,7 +129,8 @@ class Connection:
     async def _event(self):
         while (event := self._http.next_event()) is h11.NEED_DATA:
             try:
-                data = await asyncio.wait_for(self.reader.read(CHUNK_BYTES), self._idle_s)
+                async with asyncio.timeout(self._idle_s):
+                    data = await self.reader.read(CHUNK_BYTES)
             except (TimeoutError, OSError):
                 return None
             self._http.receive_data(data)

@@ -9,10 +9,16 @@ from gyre.errors import ConfigError
 
 MASK = "[redacted]"
 KEYS = (
-    "authorization", "proxy_authorization", "api_key", "apikey", "x_api_key", "token", "access_token", "refresh_token", "id_token", "auth_token",
-    "secret", "client_secret", "password", "passwd", "passphrase", "cookie", "set_cookie", "private_key", "credentials",
+    "authorization", "api_key", "token", "secret", "password", "passwd", "passphrase", "cookie", "private_key", "access_key", "secret_key",
+    "credentials",
 )  # fmt: skip
-"""Fields whose values are secrets whatever they look like; upper and lower case and `-` for `_` are the same."""
+"""Fields whose names end so hold secrets, whatever they look like: `X-Vault-Token`, `SecretAccessKey`, `set_cookie`. Upper and lower case, `-`, `_`
+and none are the same."""
+NO_SECRETS = (
+    "pagetoken", "nexttoken", "continuationtoken", "synctoken", "forwardtoken", "backwardtoken", "bostoken", "eostoken", "padtoken", "unktoken",
+    "septoken", "clstoken", "masktoken",
+)  # fmt: skip
+"""Ends of names that end as secrets' do: where a list goes on, and the words of a tokenizer, which an agent needs to see."""
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf])|(?<=\\u[0-9a-fA-F]{4}))"
 """A word begins here, also after an escape in a piece of JSON (`\nBearer …`), where `\b` sees none."""
 PATTERNS = {
@@ -27,6 +33,14 @@ PATTERNS = {
     rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*": ("eyj",),
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)": ("private key-----",),
     r"(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)": ("://",),
+    r"(?ai)(?:[?&]|\A)(?:token|key|sig|signature|code|auth|jwt|sid|session|pass|pwd|x-(?:amz|goog|ms)-(?:signature|credential|security-token))="
+    r"(?!\[redacted\])[^&\s\"'#;\\]{3,}": ("=",),
+    rf"(?ai){_START}(?:set-)?cookie\\*[\"']?\s{{0,8}}:\s{{0,8}}(?!\[redacted\])[\w.-]+=[^\r\n\"\\]{{3,}}": ("cookie",),
+    r"(?ai)<(?:[\w.-]{1,40}:)?(?:[\w.-]{0,40}(?:password|secret|token|api[-_]?key))>(?!\[redacted\])[^<]{3,}(?=<)": (
+        "</",
+    ),
+    r"(?ai)name=\\?[\"']?[\w.-]{0,40}(?:password|passwd|secret|token|api[-_]?key)\\?[\"']?(?:\r?\n[\w-]+:[^\r\n]{0,200}){0,4}(?:\r?\n){2}"
+    r"(?!\[redacted\])[^\r\n]{3,}": ("name=",),
     rf"(?ai){_START}(?:x[-_])?(?:authorization|api[-_]?key|(?:access|refresh|auth)[-_]?token|client[-_]?secret|secret|password|passwd)"
     r"\\*[\"']?\s{0,8}[:=]\s{0,8}\\*[\"']?(?!\[redacted\])[^\s\"',;\\]{3,}": (
         "auth",
@@ -36,7 +50,8 @@ PATTERNS = {
         "passw",
     ),
 }
-"""Credentials in headers, keys of well-known services, JSON web tokens, private keys, user:password in an address, `api_key=…` in a text.
+"""Credentials in headers, keys of well-known services, JSON web tokens, private keys, user:password in an address, fields of an address's query
+and of a form, cookies, elements of XML, parts of a multipart body, `api_key=…` in a text.
 To each what a text must hold, in lower case, to match it: looking for that costs a hundredth of looking for the rule."""
 ROUNDS_MAX = 5
 
@@ -55,7 +70,8 @@ class Redactor:
             if rule.search("") or rule.search(MASK):
                 raise ConfigError(f"redaction rule {pattern!r} matches the empty text or {MASK}, so everything")
             self._rules.append((rule, needles))
-        self._keys = {_plain(key) for key in (*KEYS, *keys)}
+        self._ends = tuple(_plain(key) for key in KEYS)
+        self._keys = {_plain(key) for key in keys}
 
     def text(self, text: str) -> str:
         """Without what matches a rule, also what only matches after others were replaced."""
@@ -76,12 +92,18 @@ class Redactor:
             return self.document(value)
         if isinstance(value, dict):
             return {
-                self.text(str(key)): MASK if _plain(str(key)) in self._keys and inner is not None else self.value(inner)
+                self.text(str(key)): MASK
+                if not isinstance(inner, bool | None) and self._is_secret(str(key))
+                else self.value(inner)
                 for key, inner in value.items()
             }
         if isinstance(value, list | tuple):
             return [self.value(inner) for inner in value]
         return value
+
+    def _is_secret(self, key: str) -> bool:
+        name = _plain(key)
+        return name in self._keys or (name.endswith(self._ends) and not name.endswith(NO_SECRETS))
 
     def document(self, text: str) -> str:
         """A text that may be JSON itself (arguments of a call, the reply of a service): then by names of its fields, too."""
@@ -98,4 +120,4 @@ class Redactor:
 
 
 def _plain(key: str) -> str:
-    return key.lower().replace("-", "_")
+    return key.lower().replace("-", "").replace("_", "")

@@ -7,8 +7,10 @@ import threading
 import pytest
 
 from gyre.env.attachment import Attachment
-from gyre.errors import Unavailable
-from tests.support import WAIT_S, until
+from gyre.env.episode import Episode
+from gyre.errors import InvalidInput, Unavailable
+from gyre.tasks import end
+from tests.support import WAIT_S, taken_port, until
 from tests.unit.env.doubles import ChatDouble, Counter, GatewayDouble, serve_double, tool_reply
 
 
@@ -208,3 +210,75 @@ async def test_a_tool_call_in_hand_has_its_grace_when_the_execution_is_truncated
             (ended,) = [message.ended for message in said if message.execution_id == "g000001-e0"]
             asked = [headers for headers in chat.headers if headers["Authorization"] == "Bearer key-1"]
             assert (ended.reason, ended.external_calls, len(asked)) == ("truncated", 1, 1)
+
+
+async def test_of_several_gateways_the_next_is_attached_to_and_asked_when_one_is_lost():
+    """The first gateway goes; its model call never comes back. The execution runs on at the second: the Hello there names it, and the call that
+    waited at the first is made again there."""
+    asked = asyncio.Event()
+
+    async def silent(body, n):
+        asked.set()
+        await asyncio.sleep(600)
+
+    async with ChatDouble(silent) as lost, ChatDouble(lambda body, n: tool_reply()) as chat:
+        first, second = GatewayDouble(lost.base), GatewayDouble(chat.base)
+        servers = [await serve_double(first), await serve_double(second)]
+        addresses = ", ".join(f"127.0.0.1:{server.port}" for server in servers)
+        serving = asyncio.create_task(Attachment(Counter, "counter", 4, addresses).serve())
+        try:
+            await asyncio.wait_for(first.hellos.get(), WAIT_S)
+            first.assign()
+            assert (await received(first)).WhichOneof("body") == "started"
+            await asyncio.wait_for(asked.wait(), WAIT_S)
+            await servers[0].stop(0)
+            hello = await asyncio.wait_for(second.hellos.get(), WAIT_S)
+            assert [(r.execution_id, r.attempt) for r in hello.running] == [("g000001-e0", 1)]
+            ended = await received(second)
+            assert (ended.ended.ending, ended.ended.reason) == ("completed", "submitted")
+            assert len(lost.requests) == 1 and len(chat.requests) == 3
+        finally:
+            await end(serving)
+            for server in servers:
+                await server.stop(0)
+
+
+async def test_a_gateway_that_is_not_there_is_passed_over():
+    """The first address is nobody's: the second is attached to after the time to connect, whatever is at the first."""
+    async with ChatDouble(lambda body, n: tool_reply()) as chat:
+        gateway = GatewayDouble(chat.base)
+        server = await serve_double(gateway)
+        with taken_port(before=1) as port:
+            addresses = f"127.0.0.1:{port - 1},127.0.0.1:{server.port}"
+            serving = asyncio.create_task(Attachment(Counter, "counter", 4, addresses).serve())
+            try:
+                assert (await asyncio.wait_for(gateway.hellos.get(), WAIT_S)).environment == "counter"
+            finally:
+                await end(serving)
+                await server.stop(0)
+
+
+@pytest.mark.parametrize("said", ["", " , "])
+def test_no_address_is_refused(said):
+    with pytest.raises(InvalidInput, match="host:port"):
+        Attachment(Counter, "counter", 4, said)
+
+
+async def test_an_ending_that_cannot_be_sent_is_an_error_of_its_execution(monkeypatch):
+    """Whatever went wrong in a way that nobody thought of: something is told, and the next execution is served."""
+
+    async def rubbish(self) -> str:
+        return "no ending"
+
+    async with ChatDouble(lambda body, n: tool_reply()) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway):
+            with monkeypatch.context() as patched:
+                patched.setattr(Episode, "run", rubbish)
+                gateway.assign()
+                broken = await received(gateway)
+            assert (broken.ended.ending, broken.ended.reason) == ("failed", "environment_error")
+            assert "'str' object has no attribute 'ending'" in broken.ended.detail
+            gateway.assign("g000001-e1")
+            assert (await received(gateway)).WhichOneof("body") == "started"
+            assert (await received(gateway)).ended.ending == "completed"

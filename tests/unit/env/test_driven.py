@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from functools import partial
 
 import aiohttp
@@ -13,6 +14,7 @@ from gyre.env.driven import FunctionEnvironment, is_function
 from gyre.env.episode import Episode, Limits
 from gyre.env.model import ChatModel
 from gyre.env.wall import WallClock
+from tests.support import until
 from tests.unit.env.doubles import ChatDouble, Counter
 
 TASK = Task(task_id="t", task_type="f", seed=4)
@@ -113,13 +115,13 @@ async def test_the_end_of_the_wall_clock_cuts_it_off_and_the_work_is_scored():
 
 async def test_its_wall_clock_stands_still_while_it_is_suspended():
     """C2: paused from the start, none of its seconds is gone half a second later."""
-    wall = WallClock()
+    wall, loop = WallClock(), asyncio.get_running_loop()
     wall.pause()
 
     async def wait(task, agent):
         await asyncio.sleep(0.5)
         left_s = agent.left_s
-        wall.resume()
+        loop.call_soon_threadsafe(wall.resume)
         return float(left_s == pytest.approx(60.0))
 
     async with ChatDouble(say("4")) as chat:
@@ -142,15 +144,15 @@ async def test_the_clock_runs_out_by_itself_and_pauses_are_not_counted():
 
 async def test_what_a_cut_off_function_said_so_far_is_its_score_and_one_that_said_nothing_has_none():
     """An invalid evaluation is no zero (B4)."""
-    walls = [WallClock(), WallClock()]
+    walls, loop = [WallClock(), WallClock()], asyncio.get_running_loop()
 
     async def careful(task, agent):
         agent.score = 0.75
-        walls[0].expire("wall")
+        loop.call_soon_threadsafe(walls[0].expire, "wall")
         await asyncio.Event().wait()
 
     async def careless(task, agent):
-        walls[1].expire("wall")
+        loop.call_soon_threadsafe(walls[1].expire, "wall")
         await asyncio.Event().wait()
 
     async with ChatDouble(say("4")) as chat:
@@ -171,7 +173,7 @@ async def test_an_error_in_it_is_an_ending_of_its_own_and_no_reward():
 
 
 async def test_cancelling_the_execution_cancels_the_conversation():
-    begun, gone = asyncio.Event(), asyncio.Event()
+    begun, gone = threading.Event(), threading.Event()
 
     async def wait(task, agent):
         begun.set()
@@ -182,7 +184,7 @@ async def test_cancelling_the_execution_cancels_the_conversation():
 
     async with ChatDouble(say("4")) as chat:
         running = asyncio.create_task(run(of(wait), chat))
-        await begun.wait()
+        await until(begun.is_set)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

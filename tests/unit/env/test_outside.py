@@ -24,6 +24,7 @@ class Far:
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.asked: list[str] = []
+        self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self._context = context
         self.release = asyncio.Event()
@@ -43,7 +44,8 @@ class Far:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        body = await request.text()
+        self.bodies.append(await request.read())
+        body = self.bodies[-1].decode("latin-1")
         self.asked.append(f"{request.method} {request.rel_url} {body}".strip())
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         match request.path:

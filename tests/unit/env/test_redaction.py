@@ -70,7 +70,10 @@ def test_nothing_that_matches_a_rule_reaches_the_file(value, content, name):
         assert word not in written
 
 
-@pytest.mark.parametrize("key", ["Authorization", "api_key", "X-API-Key", "Set-Cookie", "PASSWORD", "token"])
+@pytest.mark.parametrize(
+    "key", ["Authorization", "api_key", "X-API-Key", "Set-Cookie", "PASSWORD", "token", "X-Vault-Token", "SecretAccessKey", "accessToken",
+            "db_password"],
+)  # fmt: skip
 def test_fields_named_as_secrets_are_redacted_whatever_is_in_them(key):
     redactor = Redactor(keys=["pin"])
     assert redactor.value({key: "abc", "pin": 1234, "n": {key: ["a"]}}) == {key: MASK, "pin": MASK, "n": {key: MASK}}
@@ -79,9 +82,28 @@ def test_fields_named_as_secrets_are_redacted_whatever_is_in_them(key):
 
 
 @pytest.mark.parametrize(
+    "key", ["nextPageToken", "eos_token", "tokens", "max_tokens", "keys", "cookies_seen", "passwords"]
+)
+def test_fields_that_only_sound_like_secrets_stay(key):
+    assert Redactor().value({key: "abc"}) == {key: "abc"} and Redactor().value({"token": True}) == {"token": True}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["GET /x?q=1&token=hunter2 HTTP/1.1", "https://s3/x?X-Amz-Signature=hunter2&y=1", "code=hunter2&grant_type=authorization_code",
+     "Cookie: sid=hunter2; theme=dark", '"Set-Cookie: sid=hunter2"', "<ns:Password>hunter2</ns:Password>", "<api-key>hunter2</api-key>",
+     'form-data; name="password"\r\n\r\nhunter2\r\n--x', 'name="api_key"\r\nContent-Type: text/plain\r\n\r\nhunter2',
+     json.dumps({"a": json.dumps({"b": "?sig=hunter2"})}), "password=hunter2 \xff\xfe"],
+)  # fmt: skip
+def test_secrets_of_the_webs_own_forms_go(text):
+    assert "hunter2" not in Redactor().document(text) and MASK in Redactor().document(text)
+
+
+@pytest.mark.parametrize(
     "text",
     ["the token was lost", "password", "basic arithmetic", "2 + 2", "sk-", "https://host/a:b", "secret: ",
-     "x = password_of(user)", "bearer responsibilities",
+     "x = password_of(user)", "bearer responsibilities", "https://host/x?q=token", "cookie: chocolate", "<token>", "a ? b : key = 3",
+     'name="user"\r\n\r\nann',
      ""],
 )  # fmt: skip
 def test_ordinary_texts_stay(text):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import threading
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +16,7 @@ from gyre.env.model import ChatModel
 from gyre.env.recording import Redactor
 from gyre.env.snapshots.spacing import Spacing
 from gyre.errors import InvalidInput
+from tests.support import until
 from tests.unit.env.doubles import ChatDouble
 
 TASK = Task(task_id="t1", task_type="mailing", seed=7)
@@ -66,7 +68,7 @@ def act(body, _):
 def mailing(tmp_path, monkeypatch):
     monkeypatch.setattr(Spacing, "is_due", lambda self, turns: turns >= 2)
     (tmp_path / "worlds").mkdir()
-    return type("OneMailing", (Mailing,), {"folder": tmp_path / "worlds", "sent": [], "hanging": asyncio.Event()})
+    return type("OneMailing", (Mailing,), {"folder": tmp_path / "worlds", "sent": [], "hanging": threading.Event()})
 
 
 class Served:
@@ -94,7 +96,7 @@ class Served:
         self.factory.hangs_at = at
         self.factory.hanging.clear()
         task = asyncio.create_task(self.attempt(number, answer))
-        await asyncio.wait_for(self.factory.hanging.wait(), 90)
+        await until(self.factory.hanging.is_set)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         self.factory.hangs_at = 0
