@@ -127,5 +127,6 @@ def _copy(source: int, target: int) -> bytes:
     digest = hashlib.sha256()
     for chunk in trees.chunks(source):
         digest.update(chunk)
-        trees.write_all(target, chunk)
+        trees.write_sparsely(target, chunk)
+    trees.end_sparsely(target)
     return digest.digest()

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gyre.env.snapshots import trees
+from gyre.env.snapshots import mounts, trees
 from gyre.env.snapshots.manifest import Entry, Limits, decode, encode
 from gyre.env.snapshots.objects import Objects, write
 from gyre.env.snapshots.reading import Seen, read_tree
@@ -56,7 +56,8 @@ class Store:
 
     def take(self, tree: Path, seen: Seen | None = None, reference: str = "", keep: int = 1) -> Taken:
         """The tree as it is now. `seen` is kept from one snapshot of the tree to the next; `reference` then refers to this one and the `keep` - 1
-        before. Raises TooLarge, TreeChanged, NotFound, PermissionError."""
+        before. Raises TooLarge, TreeChanged, NotFound, MountedInside, PermissionError."""
+        mounts.refuse(tree)
         seen = Seen() if seen is None else seen
         with self._locked(fcntl.LOCK_SH), self._part() as part:
             reading = read_tree(tree, self._objects, self._limits, seen, part)

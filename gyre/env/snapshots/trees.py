@@ -15,6 +15,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gyre.env.snapshots import mounts
 from gyre.errors import InvalidInput
 
 FICLONE = 0x40049409
@@ -39,7 +40,10 @@ class Found:
 
     def open(self) -> int:
         """A descriptor of the file. Raises OSError with one of CHANGED where it is something else by now."""
-        return os.open(self._name, _FILE, dir_fd=self._folder)
+        try:
+            return os.open(self._name, _FILE, dir_fd=self._folder)
+        except PermissionError as error:
+            raise PermissionError(error.errno, error.strerror, os.fsdecode(self.path)) from None
 
     def target(self) -> bytes:
         return os.readlink(self._name, dir_fd=self._folder)
@@ -62,7 +66,10 @@ def _walk(folder: int, prefix: bytes, depth: int, check: Callable[[bytes, int], 
         found = Found(path, folder, name, os.stat(name, dir_fd=folder, follow_symlinks=False))
         yield found
         if stat.S_ISDIR(found.status.st_mode):
-            inner = os.open(name, _FOLDER, dir_fd=folder)
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=folder)
+            except PermissionError as error:
+                raise PermissionError(error.errno, error.strerror, os.fsdecode(path)) from None
             try:
                 yield from _walk(inner, path + b"/", depth + 1, check)
             finally:
@@ -72,6 +79,19 @@ def _walk(folder: int, prefix: bytes, depth: int, check: Callable[[bytes, int], 
 def chunks(source: int) -> Iterator[bytes]:
     while chunk := os.read(source, CHUNK_BYTES):
         yield chunk
+
+
+def write_sparsely(target: int, data: bytes) -> None:
+    """As `write_all`, with a hole where all is zero; `end_sparsely` when there is no more."""
+    if data.count(0) == len(data):
+        os.lseek(target, len(data), os.SEEK_CUR)
+    else:
+        write_all(target, data)
+
+
+def end_sparsely(target: int) -> None:
+    """A hole at the end belongs to the file, too."""
+    os.ftruncate(target, os.lseek(target, 0, os.SEEK_CUR))
 
 
 def write_all(target: int, data: bytes) -> None:
@@ -94,7 +114,8 @@ def replacing(into: Path) -> Iterator[Path]:
     """An empty folder beside `into` that takes its place when the block ends well: whoever looks sees the old tree or the new one.
 
     A process that dies meanwhile leaves the old tree and a folder that the next one here removes. Raises InvalidInput where `into` is
-    something else than a folder, or a place where a file system is mounted."""
+    something else than a folder, a place where a file system is mounted, or one around such a place."""
+    mounts.refuse(into)
     if into.is_symlink() or (into.exists() and not into.is_dir()):
         raise InvalidInput(f"{into} is not a folder, so no snapshot can be restored in its place")
     prefix = f".{into.name}.restoring-"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from gyre.env.snapshots import Limits, Series, SnapshotDamaged, Store, TooLarge, TreeChanged, trees
+from gyre.env.snapshots import Limits, Series, SnapshotDamaged, Store, TooLarge, TreeChanged, mounts, trees
 from gyre.env.snapshots.manifest import Entry, Root, decode
 from gyre.env.snapshots.reading import Reading
 from gyre.errors import InvalidInput, NotFound
@@ -285,3 +285,57 @@ def test_only_a_digest_names_a_snapshot(store, tmp_path, digest):
         store.restore(digest, tmp_path / "x")
     with pytest.raises(InvalidInput, match="no name"):
         store.release("../x")
+
+
+def test_a_mount_inside_a_tree_is_refused_by_name_and_never_touched(tmp_path, store, monkeypatch):
+    """Going back removes the old tree, and with it would go what somebody mounted there. Beside the tree, or at it, is another matter."""
+    tree = tmp_path / "work tree"
+    (tree / "data").mkdir(parents=True)
+    (tree / "data" / "x").write_text("somebody else's")
+    taken = store.take(tree)
+
+    def line(point: str) -> str:
+        return f"36 35 98:0 / {point} rw - ext4 /dev/sda1 rw\n"
+
+    table, escaped = tmp_path / "mountinfo", str(tree.resolve()).replace(" ", r"\040")
+    table.write_text(line(escaped) + line(f"{escaped}-beside") + line("/"))
+    assert mounts.below(tree, table) == []
+    table.write_text(line(f"{escaped}/data"))
+    monkeypatch.setattr(mounts.below, "__defaults__", (table,))
+    with pytest.raises(mounts.MountedInside, match="data, inside"):
+        store.take(tree)
+    with pytest.raises(mounts.MountedInside):
+        store.restore(taken.digest, tree)
+    assert (tree / "data" / "x").read_text() == "somebody else's"
+
+
+def test_a_sparse_file_comes_back_whole_and_takes_no_more_room_than_before(tmp_path, store):
+    """64 MiB, of which a few bytes at the beginning, past the middle and nothing at the end are there."""
+    tree, size = tmp_path / "tree", 2**26
+    tree.mkdir()
+    with (tree / "disk.img").open("wb") as file:
+        file.write(b"head")
+        file.seek(2**25 + 5)
+        file.write(b"middle")
+        file.truncate(size)
+    taken = store.take(tree)
+    store.restore(taken.digest, tmp_path / "again")
+    status = (tmp_path / "again" / "disk.img").stat()
+    assert status.st_size == size and status.st_blocks * 512 < 8 * 2**20
+    with (tmp_path / "again" / "disk.img").open("rb") as file:
+        assert file.read(4) == b"head"
+        file.seek(2**25)
+        assert file.read(11) == b"\0" * 5 + b"middle"
+    stored = sum(path.stat().st_blocks * 512 for path in (store.root / "objects").rglob("*") if path.is_file())
+    assert stored < 8 * 2**20
+
+
+def test_what_may_not_be_read_is_named_with_its_path(tmp_path, store):
+    """A snapshot is whole or is not taken."""
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    (tmp_path / "tree" / "inner").mkdir(parents=True)
+    (tmp_path / "tree" / "inner" / "secret").write_text("x")
+    (tmp_path / "tree" / "inner" / "secret").chmod(0)
+    with pytest.raises(PermissionError, match="inner/secret"):
+        store.take(tmp_path / "tree")
