@@ -143,9 +143,11 @@ class Bus:
         if self._quick is not None:
             self._quick.close()
         with contextlib.suppress(Exception):
-            await asyncio.wait_for(self.client.drain(), 5)
+            async with asyncio.timeout(5):
+                await self.client.drain()
         with contextlib.suppress(Exception):  # an absent server cannot be drained to, and would be looked for for ever
-            await asyncio.wait_for(self.client.close(), 5)
+            async with asyncio.timeout(5):
+                await self.client.close()
 
     async def publish(
         self, record: msgspec.Struct, traceparent: str = "", deadline_s: float | None = None, after: int | None = None

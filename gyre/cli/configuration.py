@@ -5,12 +5,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from gyre.cli.options import config_arguments, json_option, load_config, print_json
+from gyre.cli.options import Group, config_arguments, json_option, load_config, print_json
 from gyre.config import Config, field_docs, fingerprint
 from gyre.config.sections import Section
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Check and show configurations."""
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from gyre.cli.live import as_dict, asked
-from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.options import Group, find_run, json_option, print_json, run_option
 from gyre.cli.screen import clean
 from gyre.errors import InvalidInput
 
 
-@click.group()
+@click.group(cls=Group)
 def executions() -> None:
     """Suspend, resume, truncate, void or release executions.
 

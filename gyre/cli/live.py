@@ -31,7 +31,8 @@ def address(folder: RunFolder, endpoint: str) -> str:
 async def connected(channel: grpc.aio.Channel) -> None:
     """Raises Unavailable when nobody answers within CONNECT_S."""
     try:
-        await asyncio.wait_for(channel.channel_ready(), CONNECT_S)
+        async with asyncio.timeout(CONNECT_S):
+            await channel.channel_ready()
     except TimeoutError:
         raise Unavailable("nothing answers at the run's address: is it up?") from None
 

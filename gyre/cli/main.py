@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from gyre.cli.options import Group
 from gyre.cli.screen import paragraphs
 from gyre.errors import ConfigError, GyreError, InvalidInput, NotFound, Unavailable
 
@@ -47,7 +48,7 @@ COMMANDS = {
 """Name → (module that defines it under the same name, with _ for - and after a word of Python's, one line of help)."""
 
 
-class Commands(click.Group):
+class Commands(Group):
     """Imports a subcommand's module only when it is used, so that `gyre --help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

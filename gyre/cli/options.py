@@ -1,5 +1,6 @@
 """What several subcommands share: configuration with overrides, which run is meant, how answers are printed."""
 
+import difflib
 import json
 import time
 import tomllib
@@ -15,6 +16,22 @@ from gyre.errors import ConfigError, NotFound
 from gyre.run_folder import RunFolder
 
 RUNS = Path("runs")
+
+
+class Group(click.Group):
+    """Subcommands. A name that is none of theirs is answered with the nearest that is."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], known, n=1, cutoff=0.5)
+            hint = (
+                f"did you mean `{ctx.command_path} {near[0]}`?" if near else f"`{ctx.command_path} --help` lists them"
+            )
+            ctx.fail(f"there is no command `{args[0]}`; {hint}")
+        return super().resolve_command(ctx, args)
 
 
 def json_option(command: Callable) -> Callable:

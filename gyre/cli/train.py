@@ -10,6 +10,7 @@ import click
 from gyre.cli.options import config_arguments, json_option, load_config, new_run_folder, print_json, run_dir_option
 from gyre.cli.screen import line, paragraphs
 from gyre.cli.signals import until_told
+from gyre.tasks import end
 
 LINE_EVERY_S = 5.0
 PANEL_PER_S = 2.0
@@ -61,8 +62,7 @@ async def _train(config, run_dir: Path | None, as_json: bool) -> dict[str, Any]:
     try:
         result = await driver.run()
     finally:
-        showing.cancel()
-        await asyncio.gather(showing, return_exceptions=True)
+        await end(showing)
     if as_json:
         print_json(result)
     else:

@@ -11,6 +11,7 @@ from gyre.cli.live import as_dict, scheduler
 from gyre.cli.screen import say
 from gyre.errors import Unavailable
 from gyre.run_folder import RunFolder
+from gyre.tasks import end
 
 
 async def watch(folder: RunFolder, as_json: bool) -> None:
@@ -24,8 +25,7 @@ async def watch(folder: RunFolder, as_json: bool) -> None:
         try:
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
+            await end(*tasks)
     raise Unavailable("the scheduler ended the stream")
 
 

@@ -17,6 +17,7 @@ from gyre.cli.training.summary import staleness_law
 from gyre.config import Config
 from gyre.errors import GyreError
 from gyre.run_folder import RunFolder
+from gyre.tasks import end
 
 LINE_EVERY_S = 10.0
 Say = Callable[[str], None]
@@ -83,8 +84,7 @@ async def _run(variant: Variant, root: Path, model_dir: Path, say: Say, gate: as
     try:
         summary = await driver.run()
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+        await end(telling)
     row = {"name": variant.name, "role": variant.role} | measured(driver.timeline, driver.progress, config)
     row["audit"] = [name for name, passed in summary["audit"].items() if not passed]
     say(f"{variant.name}: {row['wall_h']:.2f} h of the workload in {row['measured_s']:.0f} s")

@@ -38,6 +38,7 @@ from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
 from gyre.supervisor import Supervisor
 from gyre.supervisor.plan import stages
+from gyre.tasks import end
 
 POLL_S = 0.25
 FEED_EVERY_S = 0.1
@@ -47,6 +48,8 @@ even where the scheduler finds a batch half as full as planned: what a boundary 
 """
 STALL_S = 120.0
 """Without any fact for this long, and the wall clock of one execution beside, the run has stalled: that is a healthy run's longest silence."""
+STOP_AGAIN_S = 30.0
+"""Work that was cancelled leaves the bus in order, which takes seconds: a second cancellation before that would only disturb it."""
 RETURN_S = 60.0
 """After the last publish cells go back to serving; the evaluation begins at the latest then, on those that serve."""
 INTAKE_S = 60.0
@@ -97,9 +100,7 @@ class Driver:
                 await asyncio.wait([failed, work], return_when=asyncio.FIRST_COMPLETED)
                 before, after, audit, books = work.result() if work.done() else failed.result()
             finally:
-                for task in (failed, work):
-                    task.cancel()
-                await asyncio.gather(failed, work, return_exceptions=True)
+                await end(failed, work, again_s=STOP_AGAIN_S)
         finally:
             with self._timed("stop"):
                 await asyncio.shield(supervisor.stop())
@@ -123,8 +124,7 @@ class Driver:
                     audit, books = await self._ask_ledger(bus)
                 return before, after, audit, books
             finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+                await end(following)
 
     async def _evaluate(self, scheduler, when: str) -> list[Verdict]:
         with self._timed(f"evaluation_{when}"):
@@ -155,11 +155,10 @@ class Driver:
                 feeding.result()
             await done
         finally:
-            feeding.cancel()
-            done.cancel()
-            await asyncio.gather(feeding, done, return_exceptions=True)
+            await end(feeding, done)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._until(lambda: self.progress.all_serving(cells)), RETURN_S)
+            async with asyncio.timeout(RETURN_S):
+                await self._until(lambda: self.progress.all_serving(cells))
         await self._until(self.progress.any_serving)
 
     async def _feed(self, scheduler, source: Iterator[pb.Task], submitted: int) -> None:
@@ -214,7 +213,8 @@ class Driver:
                 self._following.result()
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), POLL_S)
+                async with asyncio.timeout(POLL_S):  # not wait_for, which may forget a Ctrl-C (gyre.tasks)
+                    await self._changed.wait()
             if self.progress.facts != facts:
                 facts, heard_s = self.progress.facts, time.monotonic()
             elif time.monotonic() - heard_s > STALL_S + self.config.tasks.wall_s:

@@ -104,7 +104,8 @@ async def _run(name: str, words: list[str], folder: RunFolder, say: Callable[[st
     try:
         while process.returncode is None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), SAY_EVERY_S)
+                async with asyncio.timeout(SAY_EVERY_S):
+                    await process.wait()
             if process.returncode is None and (words := last_words(log, "")) != said:
                 say(f"{name}: {words}")
                 said = words

@@ -137,3 +137,19 @@ def test_a_source_that_cannot_be_loaded_is_a_user_error():
     for name in ("nothing", "no.such.module:tasks", "json:no_such_function"):
         with pytest.raises(ConfigError):
             load_source(parse({"model": {"path": "m"}, "tasks": {"source": name}}, "test"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian"], "did you mean `gyre train`?"),
+        (["explian", "g1"], "did you mean `gyre explain`?"),
+        (["zzz"], "`gyre --help` lists them"),
+        (["executions", "suspnd", "g000001-e0"], "did you mean `gyre executions suspend`?"),
+        (["config", "chek", "c.toml"], "did you mean `gyre config check`?"),
+        (["audit", "--jsn"], "--json"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(words, said):
+    result = CliRunner().invoke(gyre, words, prog_name="gyre")
+    assert result.exit_code == 2 and said in result.output
