@@ -42,6 +42,8 @@ class Child:
 
     async def start(self) -> None:
         """Raises ProcessFailed when there is no such command."""
+        if self.spec.attached_file:
+            await asyncio.to_thread(Path(self.spec.attached_file).unlink, missing_ok=True)
         with self.log.open("ab") as log:
             try:
                 self.process = await asyncio.create_subprocess_exec(
@@ -50,6 +52,11 @@ class Child:
                 )  # fmt: skip
             except OSError as error:
                 raise ProcessFailed(f"{self.spec.name} cannot be started: {error}", is_user_error=True) from error
+
+    @property
+    def was_attached(self) -> bool:
+        """This process of an environment has worked since its last start."""
+        return bool(self.spec.attached_file) and Path(self.spec.attached_file).exists()
 
     async def wait(self) -> int:
         """Its exit code; negative for the signal that ended it."""
@@ -63,7 +70,8 @@ class Child:
         if self.process.returncode is None:
             self._signal(signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), self.spec.grace_s)
+                async with asyncio.timeout(self.spec.grace_s):
+                    await self.process.wait()
         self._signal(signal.SIGKILL)
         await self.process.wait()
 

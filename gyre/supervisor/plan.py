@@ -21,6 +21,8 @@ class Process:
     """Whose gRPC health says that it is up; empty where it has none."""
     variables: dict[str, str] = field(default_factory=dict)
     grace_s: float = GRACE_S
+    attached_file: str = ""
+    """Made by an environment once it is attached; from then on it may die as often as its executions make it."""
 
 
 def endpoint_names(config: Config) -> list[str]:
@@ -33,7 +35,8 @@ def endpoint_names(config: Config) -> list[str]:
 
 
 def stages(config: Config, run: str, python: str, rollout_address: str, environment_key: str) -> list[list[Process]]:
-    """Processes by stage. `run` is the run's folder, `python` the interpreter that starts services."""
+    """Processes by stage. `run` is the run's folder, `python` the interpreter that starts services; `rollout_address`: of every gateway, with
+    commas between them."""
     serving, training = cells.serving(config.scheduler), cells.training(config.scheduler)
 
     def service(name: str, module: str, threads: int = 1, *arguments: str) -> Process:
@@ -78,10 +81,14 @@ def _environment(
     environment: EnvironmentConfig, index: int, run: str, python: str, rollout_address: str, key: str
 ) -> Process:
     command = [word.replace("{python}", python) for word in environment.command]
+    name = f"environment-{environment.name}-{index}"
+    # Processes are spread over the gateways, and each knows the others for when its own is lost.
+    addresses = rollout_address.split(",")
+    first = index % len(addresses)
+    addresses = addresses[first:] + addresses[:first]
+    attached = f"{run}/logs/{name}.attached"
     variables = {
-        "GYRE_ROLLOUT_ADDRESS": rollout_address, "GYRE_ENVIRONMENT_KEY": key,
-        "GYRE_ENVIRONMENT_SLOTS": str(environment.slots), "GYRE_RUN": run,
+        "GYRE_ROLLOUT_ADDRESS": addresses[0], "GYRE_ROLLOUT_ADDRESSES": ",".join(addresses), "GYRE_ENVIRONMENT_KEY": key,
+        "GYRE_ENVIRONMENT_SLOTS": str(environment.slots), "GYRE_RUN": run, "GYRE_ATTACHED_FILE": attached,
     }  # fmt: skip
-    return Process(
-        f"environment-{environment.name}-{index}", command, "", thread_variables(1) | variables, ENVIRONMENT_GRACE_S
-    )
+    return Process(name, command, "", thread_variables(1) | variables, ENVIRONMENT_GRACE_S, attached)

@@ -23,8 +23,10 @@ from gyre.rpc.auth import make_rpc_keys, read_key
 from gyre.run_folder import RunFolder, lock_folder
 from gyre.supervisor import ports
 from gyre.supervisor.child import Child, ProcessFailed, die_with_parent
+from gyre.supervisor.logs import keep_small
 from gyre.supervisor.plan import endpoint_names, stages
-from gyre.supervisor.restarts import RESTARTS_PER_MINUTE_MAX, START_RESTARTS_MAX, RestartPolicy
+from gyre.supervisor.restarts import RestartPolicy, restarts_max
+from gyre.tasks import end
 
 log = logging.getLogger(__name__)
 
@@ -96,9 +98,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """The reverse order of the start; returns when nothing is left."""
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
+        await end(*self._watches)
         self._watches.clear()
         while self._stages:
             await asyncio.gather(*(self._stop_child(child) for child in self._stages.pop()))
@@ -139,10 +139,12 @@ class Supervisor:
         finally:
             await operator.close()
         self._watch(self._keep_bus(self.bus), "bus")
+        self._watch(keep_small(self.folder.logs), "logs")
 
     async def _start_children(self, endpoints: dict[str, str]) -> None:
         environment_key = read_key(self.folder.keys, "environment")
-        plan = self._plan(self.config, str(self.folder.root), sys.executable, endpoints["rollout"], environment_key)
+        gateways = [address for name, address in endpoints.items() if name.partition("-")[0] == "rollout"]
+        plan = self._plan(self.config, str(self.folder.root), sys.executable, ",".join(gateways), environment_key)
         for stage in plan:
             children = [Child(process, self.folder.logs / f"{process.name}.log") for process in stage]
             self._stages.append(children)
@@ -164,9 +166,7 @@ class Supervisor:
                 self._failure.result()
             await health
         finally:
-            health.cancel()
-            with contextlib.suppress(BaseException):
-                await health
+            await end(health)
 
     async def _until_healthy(self, name: str, address: str) -> None:
         loop = asyncio.get_running_loop()
@@ -196,10 +196,10 @@ class Supervisor:
             is_first_start = child.spec.endpoint != "" and child.spec.name not in self._healthy
             if is_first_start and code == 2:
                 return self._fail(child.failed(code))
-            restarts_max = START_RESTARTS_MAX if is_first_start else RESTARTS_PER_MINUTE_MAX
-            delay_s = policy.after_death(asyncio.get_running_loop().time(), restarts_max)
+            most = restarts_max(is_first_start, child.was_attached)
+            delay_s = policy.after_death(asyncio.get_running_loop().time(), most)
             if delay_s is None:
-                return self._fail(child.failed(code, f" for the {restarts_max + 1}. time in a minute"))
+                return self._fail(child.failed(code, f" for the {most + 1}. time in a minute"))
             self._say(f"{child.failed(code)}; starting it again in {delay_s:g} s")
             await asyncio.sleep(delay_s)
             try:

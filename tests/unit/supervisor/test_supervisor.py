@@ -1,5 +1,6 @@
 """Ports, restarts, children: nothing is left running, whatever ends."""
 
+import dataclasses
 import os
 import signal
 import sys
@@ -12,10 +13,10 @@ import pytest
 from gyre.config.load import parse
 from gyre.errors import Conflict, Unavailable
 from gyre.run_folder import lock_folder
-from gyre.supervisor import ports
+from gyre.supervisor import logs, ports
 from gyre.supervisor.child import Child, ProcessFailed
 from gyre.supervisor.plan import Process, endpoint_names, stages, thread_variables
-from gyre.supervisor.restarts import RestartPolicy
+from gyre.supervisor.restarts import RestartPolicy, restarts_max
 from tests.support import taken_port, until
 
 
@@ -91,6 +92,50 @@ def test_a_cell_has_only_the_processes_of_the_roles_it_can_take():
         "trainer-0",
         "trainer-1",
     ]
+
+
+def test_environments_are_spread_over_the_gateways_and_each_knows_all_of_them():
+    config = parse(
+        {"model": {"path": "m"}, "tasks": {"environment": "e"}, "rollout": {"gateways": 2},
+         "environments": [{"name": "e", "command": ["e"], "processes": 3}]}, "test",
+    )  # fmt: skip
+    said = [process.variables for process in stages(config, "/run", "python", "a:1,b:2", "key")[-1]]
+    assert [variables["GYRE_ROLLOUT_ADDRESS"] for variables in said] == ["a:1", "b:2", "a:1"]
+    assert [variables["GYRE_ROLLOUT_ADDRESSES"] for variables in said] == ["a:1,b:2", "b:2,a:1", "a:1,b:2"]
+
+
+async def test_an_environment_that_was_attached_may_die_any_number_of_times(tmp_path):
+    """Its executions end it, and have attempts of their own: a hundred deaths in a minute, and it is started again. One that has not been attached
+    since its last start does not work, and is given up as ever."""
+    attached = tmp_path / "attached"
+    attached.touch()
+    silent = dataclasses.replace(python("pass"), attached_file=str(attached))
+    for spec, expected in (
+        (silent, False),
+        (dataclasses.replace(python(f"open({str(attached)!r}, 'w')"), attached_file=str(attached)), True),
+    ):
+        child = Child(spec, tmp_path / "log")
+        await child.start()
+        await child.wait()
+        assert child.was_attached is expected
+    policy = RestartPolicy()
+    delays = [policy.after_death(i / 10, restarts_max(is_first_start=False, was_attached=True)) for i in range(100)]
+    assert None not in delays and max(delays) == 5.0
+    assert restarts_max(is_first_start=False, was_attached=False) == 5
+
+
+def test_a_log_that_grows_without_end_is_emptied_under_its_writer(tmp_path):
+    """The end of what was there stands beside it; what is written later goes on in the same file, at its beginning."""
+    log = tmp_path / "noisy.log"
+    with log.open("ab") as writer:
+        writer.write(b"x" * 10_000 + b"last words")
+        writer.flush()
+        logs.shorten_all(tmp_path, bytes_max=20_000)
+        assert log.stat().st_size == 10_010
+        logs.shorten_all(tmp_path, bytes_max=10_000)
+        writer.write(b"and on")
+    assert log.read_text().startswith("[10010 bytes of log were cut") and log.read_text().endswith("\nand on")
+    assert (tmp_path / "noisy.log.cut").read_bytes().endswith(b"last words")
 
 
 async def test_a_stopped_child_takes_its_own_children_with_it(tmp_path):
