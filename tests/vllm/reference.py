@@ -1,6 +1,7 @@
 """What the trainer says of what vLLM sampled."""
 
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,15 @@ from services.trainer.packed.forest import ROOT, make_forest
 from tests.unit.vllm.recorder import Recorder
 
 PROMPT = [1, 50, 60, 70, 80, 90, 2, 300, 301, 302]
+WAIT_S = 1500.0
+"""A busy machine takes minutes to start vLLM."""
+
+
+def wait_until(is_so, timeout_s: float = WAIT_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def change(source: Path, target: Path, seed: int) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +11,10 @@ import pytest
 from services.rollout.engine import Engine, FinishReason, WeightsRefused
 from services.rollout.engine.vllm.plugin.gyre_vllm.digest import digest_of
 from tests.vllm.conftest import CONTEXT_MAX, SLOTS
-from tests.vllm.reference import PROMPT, logprobs, start
+from tests.vllm.reference import PROMPT, WAIT_S, logprobs, start, wait_until
 
 TOLERANCE = 1e-4
 """Between the sampler's and the trainer's log-probability of one token, both in float32; about 1e-6 is usual."""
-WAIT_S = 1500.0
-"""A busy machine takes minutes to start vLLM."""
-
-
-def wait_until(is_so, timeout_s: float = WAIT_S) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
 
 
 def assert_labels_are_right(call, policies, prompt=PROMPT, before=(), temperature: float = 1.0) -> None:

@@ -1,17 +1,16 @@
 """What vLLM's processes leave, and that only dead owners' is removed by others (A6)."""
 
-import importlib
+import os
+import signal
 import subprocess
 import sys
 import tempfile
-from multiprocessing import shared_memory
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from gyre.config.sections import VllmConfig
-from services.rollout.engine.vllm.belongings import VARIABLE, Belongings, remove_orphaned
+from services.rollout.engine.vllm.belongings import Belongings, remove_orphaned
 from services.rollout.engine.vllm.process import PLUGIN, VllmProcess
 from tests.support import ROOT
 
@@ -24,6 +23,20 @@ mine = Belongings()
 print(mine.folder, flush=True)
 time.sleep(3600)
 """
+WORKER = """
+import multiprocessing, sys, time
+from multiprocessing import shared_memory
+from types import SimpleNamespace
+factory = SimpleNamespace(_registry={"gyre": None})
+sys.modules["vllm.distributed.weight_transfer"] = SimpleNamespace(WeightTransferEngineFactory=factory)
+from gyre_vllm.plugin import register
+register()
+memory = shared_memory.SharedMemory(create=True, size=16)
+lock = multiprocessing.get_context("spawn").Lock()
+print("made", flush=True)
+time.sleep(3600)
+"""
+"""What vLLM's processes do, without vLLM."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,26 +87,15 @@ def test_what_others_can_write_into_is_left_alone(temporary):
     assert open_to_all.exists() and victim.exists()
 
 
-def test_shared_memory_of_vllms_processes_bears_the_owners_name(monkeypatch):
-    """A6: as the plugin has it in each of them; the owner finds it and removes it, whatever the processes said of it."""
-    monkeypatch.syspath_prepend(str(PLUGIN))
-    factory = SimpleNamespace(_registry={"gyre": None})
-    monkeypatch.setitem(
-        sys.modules, "vllm.distributed.weight_transfer", SimpleNamespace(WeightTransferEngineFactory=factory)
-    )
-    plugin = importlib.import_module("gyre_vllm.plugin")
-    monkeypatch.setattr(plugin.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(prctl=lambda *_: 0))
-    monkeypatch.setattr(shared_memory, "_make_filename", shared_memory._make_filename)
+def test_shared_memory_and_semaphores_of_vllms_processes_bear_the_owners_name():
+    """A6: as the plugin has it in each of them; killed with their group they leave both, and the owner finds and removes them."""
     mine = Belongings()
-    monkeypatch.setenv(VARIABLE, mine.variables[VARIABLE])
-    plugin.register()
-    memory = shared_memory.SharedMemory(create=True, size=16)
-    assert mine.segments() == [Path("/dev/shm") / memory.name]
-    memory.close()
-    memory.unlink()
-    left = shared_memory.SharedMemory(create=True, size=16)
-    left.close()
+    variables = os.environ | mine.variables | {"PYTHONPATH": str(PLUGIN)}
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER], env=variables, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout.readline() == "made\n"
+        os.killpg(process.pid, signal.SIGKILL)
+    assert len(mine.segments()) == 2
     mine.remove()
-    with pytest.raises(FileNotFoundError):
-        shared_memory.SharedMemory(left.name)
-    shared_memory.resource_tracker.unregister(left._name, "shared_memory")
+    assert mine.segments() == []

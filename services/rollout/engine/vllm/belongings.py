@@ -52,7 +52,8 @@ class Belongings:
 
 
 def _segments(name: str) -> list[Path]:
-    return list(SHARED.glob(f"{name}-*"))
+    """Memory, and semaphores as the C library calls their files."""
+    return [*SHARED.glob(f"{name}-*"), *SHARED.glob(f"sem.{name}-*")]
 
 
 def remove_orphaned() -> list[Path]:

@@ -1,6 +1,7 @@
 """The entry point `vllm.general_plugins`, called in each of vLLM's processes: server, engine core, worker."""
 
 import ctypes
+import multiprocessing
 import os
 import secrets
 import signal
@@ -8,7 +9,7 @@ from multiprocessing import shared_memory
 
 PR_SET_PDEATHSIG = 1
 SHARED = "GYRE_VLLM_SHARED"
-"""Variable: how the names of shared memory begin."""
+"""Variable: how the names of shared memory and semaphores begin."""
 
 
 def register() -> None:
@@ -20,5 +21,6 @@ def register() -> None:
     if "gyre" not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine("gyre", "gyre_vllm.transfer", "Transfer")
     if begin := os.environ.get(SHARED):
-        # The library chooses the names by this function and has no setting for it.
+        # Python's library has no public setting for either: of shared memory, and of the semaphores that this process makes.
         shared_memory._make_filename = lambda: f"/{begin}-{secrets.token_hex(8)}"
+        multiprocessing.current_process()._config["semprefix"] = f"/{begin}"
