@@ -29,7 +29,7 @@ CONTEXT_MAX, AT_ONCE = 4096, 12
 LAST = {"/v1/chat/completions": b"[DONE]", "/v1/messages": b"message_stop", "/v1/responses": b'"type":"response.'}
 SAID = (
     "hello STOP more", "", "<think>hm</think>yes", tool_text("read_file", '{"path": 1.0}') * 2, "<tool_call>{", "é日本",
-    tool_text("f", '{"a": NaN}'),
+    tool_text("f", '{"a": NaN}'), "<tool_call><function=f>\n<parameter=a>\n1\n</parameter></function>",
 )  # fmt: skip
 
 

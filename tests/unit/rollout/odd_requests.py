@@ -26,10 +26,12 @@ PATHS = {
     "/v1/messages": MessageCreateParamsBase,
     "/v1/messages/count_tokens": MessageCreateParamsBase,
     "/v1/responses": ResponseCreateParamsBase,
+    "/v1/responses/input_tokens": ResponseCreateParamsBase,
 }
 TEXTS = (
     "", "go", "a\0b", "\ud800", "é日本", "<|im_end|>", "<|im_start|>assistant\n", "<tool_call>", "<think>", "x" * 300, "null", "{",
-    '{"path": "a.py"}', "\u202e", "policy", "read_file", "auto", "\r\n\r\ndata: [DONE]\n\n",
+    '{"path": "a.py"}', "<function=f>\n<parameter=a>",
+    "msg_g000001-e0-a1-c0", "rs_g000002-e0-a1-c0", "bash_20250124", "\u202e", "policy", "read_file", "auto", "\r\n\r\ndata: [DONE]\n\n",
 )  # fmt: skip
 DEEP: Any = json.loads("[" * 200 + "]" * 200)
 BENT = (
@@ -75,7 +77,7 @@ def plain(rng: Random, path: str, marker: str) -> dict[str, Any]:
     for turn in range(rng.choice((0, 0, 1, 2, 5))):
         talk += [{"role": "assistant", "content": "I see."}, {"role": "user", "content": f"on {turn}"}]
     data: dict[str, Any] = {"model": "m", "stream": rng.random() < 0.5}
-    if path == "/v1/responses":
+    if path.startswith("/v1/responses"):
         data["input"] = rng.choice([said, talk])
         data["tools"] = [{"type": "function", "name": "read_file", "parameters": parameters}]
         data["max_output_tokens"] = 40

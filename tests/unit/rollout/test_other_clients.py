@@ -233,8 +233,8 @@ def test_documents_and_search_results_that_are_text_are_read():
 
 
 async def test_items_of_a_reply_are_known_by_their_ids_in_the_execution_that_was_given_them(served):  # noqa: F811
-    """The Vercel AI SDK sends them so by default; the next call goes on from the recorded tokens. Nobody else knows them."""
-    http, pool, bus, _ = served
+    """The Vercel AI SDK sends them so by default; the next call goes on from the recorded tokens, also after a restart. Nobody else knows them."""
+    http, pool, bus, calls = served
     pool.text = "<think>hm</think>I look.\n" + tool_text("read_file", '{"path":  "a"}')
     tools = [{"type": "function", "name": "read_file"}]
     async with http.post("/v1/responses", json={"input": GO, "tools": tools}) as reply:
@@ -247,8 +247,10 @@ async def test_items_of_a_reply_are_known_by_their_ids_in_the_execution_that_was
     ]
     result = {"type": "function_call_output", "call_id": items[2]["call_id"], "output": "1"}
     pool.text = "done"
-    async with http.post("/v1/responses", json={"input": [*GO, *back, result], "tools": tools}) as reply:
-        assert reply.status == 200, await reply.text()
+    for _ in range(2):
+        async with http.post("/v1/responses", json={"input": [*GO, *back, result], "tools": tools}) as reply:
+            assert reply.status == 200, await reply.text()
+        calls.restore("g000001-e0-a1", bus.records)
     first, second = bus.records
     assert second.parent == first.call_id and second.parent_tokens == first.prompt_tokens + len(first.output_ids) // 4
     for wrong in (*(item["id"] + "x" for item in items), "msg_", "", None, 7):
