@@ -4,9 +4,12 @@ import ast
 import difflib
 import hashlib
 import inspect
+import math
 import sys
 import tomllib
+from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -35,6 +38,8 @@ def load(path: Path) -> Config:
 def parse(data: dict[str, Any], where: str) -> Config:
     """Raises ConfigError for unknown fields, wrong types, values out of bounds, and settings that do not fit together."""
     _refuse_unknown(data, Config, where, "")
+    if strange := [*no_numbers(data)]:
+        raise ConfigError(f"{where}: " + "; ".join(strange))
     try:
         config = msgspec.convert(data, Config)
     except msgspec.ValidationError as error:
@@ -74,6 +79,21 @@ def field_docs(section: type) -> dict[str, str]:
         ):
             docs[field.target.id] = str(following.value.value)
     return docs
+
+
+def no_numbers(tree: Any, path: str = "") -> Iterator[str]:
+    """What TOML takes for a number and no setting can be: nan, inf, and integers beyond 64 bits. Bounds alone would let them through: nan is
+    neither below nor above anything."""
+    if isinstance(tree, dict):
+        for name, value in tree.items():
+            yield from no_numbers(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree):
+            yield from no_numbers(value, f"{path}[{index}]")
+    elif isinstance(tree, float) and not math.isfinite(tree):
+        yield f"`{path}` is {tree}: write a finite number"
+    elif isinstance(tree, int) and not -(2**63) <= tree < 2**64:
+        yield f"`{path}` has more than 64 bits"
 
 
 def _refuse_unknown(data: Any, section: type, where: str, prefix: str) -> None:
@@ -126,7 +146,7 @@ def _check_together(config: Config, where: str) -> None:
         check_rule_harnesses(rollout.role_rules, [*own, *([rollout.harness] if rollout.harness else [])])
     except ValueError as error:
         problems.append(str(error))
-    problems += _check_cells(scheduler)
+    problems += _check_cells(scheduler) + tier_problems(scheduler)
     problems += evaluators.problems(config)
     if problems:
         raise ConfigError(f"{where}: " + "; ".join(problems))
@@ -153,6 +173,22 @@ def _check_credit(trajproc: sections.TrajprocConfig) -> list[str]:
             "use it with `group`, `leave_one_out`, `group_median` or `optimal`"
             for asked in asks
         ]
+    return problems
+
+
+def tier_problems(scheduler: sections.SchedulerConfig) -> list[str]:
+    """Tiers that a task could not be put into: each is known by its name, and takes what the ones before it do not."""
+    tiers = scheduler.tiers
+    if not tiers:
+        return ["scheduler.tiers is empty: leave it out for one tier that takes every task"]
+    names = [tier.name for tier in tiers]
+    problems = [f"scheduler.tiers has `{name}` twice" for name in dict.fromkeys(names) if names.count(name) > 1]
+    for before, after in pairwise(tiers):
+        if after.predicted_s_max <= before.predicted_s_max:
+            problems.append(
+                f"scheduler.tiers: nothing is ever put into `{after.name}`, whose predicted_s_max {after.predicted_s_max:g} is not above the "
+                f"{before.predicted_s_max:g} of `{before.name}`; write the shortest first"
+            )
     return problems
 
 

@@ -20,7 +20,7 @@ class TrainerConfig(Section):
     """Policy objective (docs/losses.md). gspo: clip of the whole call's ratio, the paper's for stale data and long outputs; cispo, aipo: truncated
     importance weight on the log-probability, keeps every token's gradient; grpo: clip of the token's ratio; decoupled_ppo: clip around
     `proximal`; policy_gradient: no ratio but what `corrections` bring."""
-    lr: Annotated[float, Meta(gt=0)] = 1e-4
+    lr: Annotated[float, Meta(gt=0, le=100)] = 1e-4
     """Learning rate of AdamW."""
     lr_warmup_steps: NotNegative = 0
     """Steps over which the learning rate rises linearly."""
@@ -75,7 +75,7 @@ class TrainerConfig(Section):
     claim_s: Seconds = 10.0
     """A claimed micro-step whose cell is silent for this long goes to another cell."""
     checkpoints_kept: Positive = 3
-    """Newest checkpoints that are kept on disk."""
+    """Newest checkpoints that are kept on disk, and newest published weights (3 of these at least)."""
     token_log: bool = True
     """Write what was made of each target token (log-probability, in the gradient or not, clipped or not) to tokens/ of the run's folder, for the
     trace explorer: 5 bytes a token. False where nobody will look at single tokens."""

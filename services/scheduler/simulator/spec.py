@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from gyre.config import SchedulerConfig
+from gyre.config.load import no_numbers, tier_problems
 from gyre.errors import InvalidInput
 
 Positive = Annotated[float, Meta(gt=0.0)]
@@ -166,6 +167,10 @@ def parse(tree: dict[str, Any]) -> Spec:
         spec = msgspec.convert(tree, Spec, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"specification: {error}") from error
+    if strange := [
+        *no_numbers(msgspec.to_builtins(spec))
+    ]:  # of what it was converted to: a knob may come as the text "nan"
+        raise InvalidInput("specification: " + "; ".join(strange))
     check(spec)
     return spec
 
@@ -206,6 +211,8 @@ def check(spec: Spec) -> None:
         raise InvalidInput(
             f"scheduler.group_size {chosen.group_size} is larger than any cell: at most {largest} executions fit into one"
         )
+    if problems := tier_problems(chosen):
+        raise InvalidInput("; ".join(problems))
     for tier in chosen.tiers:
         if tier.concurrency_max < chosen.group_size:
             raise InvalidInput(

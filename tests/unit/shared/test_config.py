@@ -35,6 +35,11 @@ def test_every_field_is_documented(section):
         ({"run": {"steps": "many"}}, "int"),
         ({"trajproc": {"failed_share_max": 1.5}}, "1.0"),
         ({"run": {"name": "a.b"}}, "name"),
+        ({"trainer": {"lr": float("nan")}}, r"`trainer\.lr` is nan: write a finite number"),
+        ({"scheduler": {"extra_depth_steps": float("inf")}}, r"`scheduler\.extra_depth_steps` is inf"),
+        ({"scheduler": {"tenant_weights": {"a": float("nan")}}}, r"`scheduler\.tenant_weights\.a` is nan"),
+        ({"trainer": {"token_band": [0.5, float("inf")]}}, r"`trainer\.token_band\[1\]` is inf"),
+        ({"scheduler": {"cells": 10**30}}, r"`scheduler\.cells` has more than 64 bits"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_would_be_right(data, said):
@@ -50,6 +55,12 @@ def test_a_wrong_setting_is_refused_with_what_would_be_right(data, said):
         # law = 8 + (1 − 1)/2 = 8 steps of mean staleness against a cap of 4
         ({"scheduler": {"extra_depth_steps": 8.0}, "trajproc": {"age_steps_max": 4}}, "below the mean staleness 8"),
         ({"environments": [{"name": "a"}]}, "none of the environments: a"),
+        ({"scheduler": {"tiers": []}}, "tiers is empty"),
+        ({"scheduler": {"tiers": [{"name": "a", "predicted_s_max": 9.0}, {"name": "a"}]}}, "has `a` twice"),
+        (
+            {"scheduler": {"tiers": [{"name": "a"}, {"name": "b", "predicted_s_max": 60.0}]}},
+            "nothing is ever put into `b`",
+        ),
         # 5 calls in segments of 3 to 4: 4 + 1 is too short a rest, and 3 + 2 likewise
         ({"trajproc": {"segment_calls_min": 3, "segment_calls_max": 4}}, r"less than 2·segment_calls_min − 1 = 5"),
         (

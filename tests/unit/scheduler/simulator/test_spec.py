@@ -13,6 +13,7 @@ from tests.unit.scheduler.simulator.specs import PLAIN
         ({"scheduler": {"extra_depth_steps": -0.5}}, "extra_depth_steps"),
         ({"scheduler": {"tiers": [{"name": "all", "concurrency_max": 0}]}}, "concurrency_max"),
         ({"scheduler": {"tiers": [{"name": "all", "concurrency_max": 1}]}}, "at least 2"),
+        ({"scheduler": {"tiers": []}}, "tiers is empty"),
         ({"scheduler": {"group_size": 5}}, "at most 4"),
         ({"scheduler": {"standalone_cells": 1}}, "at most 0 of 1"),
         ({"scheduler": {"training_cells": 1}}, "it must be 0"),
@@ -20,6 +21,8 @@ from tests.unit.scheduler.simulator.specs import PLAIN
         ({"cluster": {"cell_nodes": [1, 1]}}, "they must agree"),
         ({"cluster": {"slots_per_node": 0.2}}, "at least 1"),
         ({"workload": {"medain_h": 1.0}}, "medain_h"),
+        ({"workload": {"median_h": float("nan")}}, r"workload\.median_h"),
+        ({"scheduler": {"extra_depth_steps": "inf"}}, r"`scheduler\.extra_depth_steps` is inf"),
         ({"horizon": {"is_whole_run": True, "steady_steps": 60}}, "is_whole_run"),
     ],
 )
