@@ -54,3 +54,10 @@ class InvariantBroken(GyreError, AssertionError):
     """A promise of the system does not hold: always a defect, never the user's fault."""
 
     code = "invariant"
+
+
+class GaveUp(GyreError):
+    """What was tried again as often as it may be still does not work. A process that ends with it is not started again: the next start would find
+    the same."""
+
+    code = "gave_up"

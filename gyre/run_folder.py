@@ -2,6 +2,7 @@
 
 config.toml        resolved configuration           keys/          NATS and gRPC keys (owner only)
 endpoints.json     name → host:port                 nats/          JetStream's files
+clock.json         what its times are counted from (gyre.clock)
 logs/<process>.log                                  blobs/         payloads too large for the bus
 weights/           published versions               checkpoints/   trainer state
 reduce/            meeting points of gradient groups   snapshots/     states of folds, now and then

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from gyre.bus import Bus
 from gyre.bus.access import seed_path
-from gyre.clock import Clock, SystemClock
+from gyre.clock import Clock, clock_of_run
 from gyre.config import Config
-from gyre.errors import GyreError
+from gyre.errors import GaveUp, GyreError, InvariantBroken
 from gyre.rpc.auth import ROLES, key_path, read_key
 from gyre.rpc.server import REQUEST_BYTES_MAX, RpcServer
 from gyre.run_folder import RunFolder
@@ -24,6 +24,8 @@ from gyre.tasks import end
 log = logging.getLogger(__name__)
 
 EXIT_USER_ERROR = 2
+EXIT_GAVE_UP = 3
+"""The supervisor does not start it again (GaveUp)."""
 
 
 class Context:
@@ -41,7 +43,7 @@ class Context:
         self.config: Config
         self.config, self.fingerprint = run.config()
         self.run: str = self.config.run.name
-        self.clock: Clock = SystemClock()
+        self.clock: Clock = clock_of_run(run.root)
         self.stopping = asyncio.Event()
         """Set by SIGTERM and SIGINT: finish what is in hand and return."""
 
@@ -71,7 +73,8 @@ def main(
     with_cell: bool = False,
     options: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> None:
-    """Parse, set up, run until done or told to stop. Exit code 0 on a clean stop, 2 for user errors, 1 for defects."""
+    """Parse, set up, run until done or told to stop. Exit code 0 on a clean stop, 2 for user errors, 3 where a new start would not help, 1 for
+    defects."""
     parser = argparse.ArgumentParser(prog=f"python -m services.{name}", description=run.__doc__)
     parser.add_argument("--run", type=Path, required=True, help="folder of the run, made by `gyre up` or `gyre train`")
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR")
@@ -87,10 +90,20 @@ def main(
     process = name if cell is None else f"{name}-{cell}"
     try:
         asyncio.run(_run(process, run, arguments, cell))
-    except GyreError as error:
-        log.error("%s", error)
-        print(f"{process}: {error}", file=sys.stderr)
-        raise SystemExit(EXIT_USER_ERROR) from error
+    except (GyreError, ExceptionGroup) as error:
+        told = gyre_error(error)
+        if told is None:
+            raise
+        log.error("%s", told, exc_info=isinstance(told, InvariantBroken))
+        print(f"{process}: {told}", file=sys.stderr)
+        raise SystemExit(EXIT_GAVE_UP if isinstance(told, GaveUp) else EXIT_USER_ERROR) from error
+
+
+def gyre_error(error: BaseException) -> GyreError | None:
+    """What Gyre raised on purpose, alone or among the errors of a task group; None where nothing was."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for one in error.exceptions if (found := gyre_error(one)) is not None), None)
+    return error if isinstance(error, GyreError) else None
 
 
 async def _run(

@@ -17,12 +17,10 @@ class BlobStore:
         root.mkdir(parents=True, exist_ok=True)
 
     def put(self, data: bytes) -> str:
-        """Store and return the digest (64 hexadecimal digits). Whole or not at all. What is there already is as good as new to `sweep`."""
+        """Store and return the digest (64 hexadecimal digits). Whole or not at all."""
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
-        if path.exists():
-            os.utime(path)
-        else:
+        if not path.exists():
             path.parent.mkdir(exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent)
             with os.fdopen(handle, "wb") as file:
@@ -43,15 +41,14 @@ class BlobStore:
             raise InvalidInput(f"blob {digest} in {self._root} is damaged")
         return data
 
-    def sweep(self, before_s: float) -> int:
-        """Delete what was last stored before a time (seconds since 1970), also what a crash left half written; returns how many. Not while another
-        process stores: it could be told of content that is about to go."""
+    def clear(self) -> int:
+        """Delete everything, also what a crash left half written; returns how many. Not while another process stores: it could be told of content
+        that is about to go."""
         count = 0
         for path in self._root.glob("??/*"):
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < before_s:
-                    path.unlink()
-                    count += 1
+                path.unlink()
+                count += 1
         return count
 
     def _path(self, digest: str) -> Path:

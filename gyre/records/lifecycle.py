@@ -58,6 +58,7 @@ DROP_REASONS: dict[str, str] = {
     "rolled_back": "made by weights that were rolled back (D10)",
     "no_gradient": "nothing in its group has an advantage other than zero: rewards do not differ, nor do segments where they count",
     "no_targets": "no token of it was sampled by the policy in a call of a trained role (gyre explain shows each call's role and what decided it)",
+    "untrainable": "the trainer found it impossible: its rows contradict the model, or its log-probabilities or gradient are not finite",
     "mixed": "a replay on a snapshot beside resampled members of its group; the two are never in one batch (C3)",
     "duplicate": "an older attempt or a second delivery of the same execution",
 }

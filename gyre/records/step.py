@@ -99,6 +99,8 @@ class MicroStep(msgspec.Struct, frozen=True, kw_only=True, tag="micro.ready"):
     """Digest in the run's blob store of the rows (`decode_rows`), where they are over the bus's payload; `rows` is then empty."""
     is_elite: bool = False
     """A sample of the elite store, trained again: always with truncated importance weights by token (D9)."""
+    sample_ids: list[str] = []
+    """Whose rows lie in the blob store: what is lost with them where they cannot be had."""
 
 
 class StepJoined(msgspec.Struct, frozen=True, kw_only=True, tag="step.joined"):
@@ -129,6 +131,9 @@ class StepUpdated(msgspec.Struct, frozen=True, kw_only=True, tag="step.updated")
     at_s: float
     sample_metrics: dict[str, dict[str, float]] = {}
     """Sample → what the trainer saw of it: mean ratio, clipped share, loss share."""
+    set_aside: dict[str, str] = {}
+    """Sample of the batch, or replay, → why it could not be trained: rows that contradict each other or the model, log-probabilities or a gradient
+    that are no numbers, more memory than there is. It is in neither `sample_ids` nor the divisor."""
 
 
 class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True, tag="alarm.raised"):

@@ -13,6 +13,8 @@ from gyre.supervisor.plan import Process
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 USER_ERROR = 2
+GAVE_UP = 3
+"""gyre.errors.GaveUp: a new start would find the same."""
 TAIL_BYTES = 8192
 
 

@@ -16,13 +16,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gyre.bus import Bus, NatsServer, declare_streams
 from gyre.bus.access import authorization, make_keys, seed_path
+from gyre.clock import fix_clock
 from gyre.config import Config, fingerprint, store
 from gyre.errors import ConfigError, GyreError, Unavailable
 from gyre.rpc import open_channel
 from gyre.rpc.auth import make_rpc_keys, read_key
 from gyre.run_folder import RunFolder, lock_folder
 from gyre.supervisor import ports
-from gyre.supervisor.child import Child, ProcessFailed, die_with_parent
+from gyre.supervisor.child import GAVE_UP, USER_ERROR, Child, ProcessFailed, die_with_parent
 from gyre.supervisor.logs import keep_small
 from gyre.supervisor.plan import endpoint_names, stages
 from gyre.supervisor.restarts import RestartPolicy, restarts_max
@@ -69,6 +70,7 @@ class Supervisor:
         folder.make()
         self._lock = lock_folder(folder.root)
         self._refuse_other_run()
+        fix_clock(folder.root)
         endpoints = ports.assign(endpoint_names(config), config.network.host, config.network.base_port)
         make_keys(folder.keys)
         make_rpc_keys(folder.keys)
@@ -189,12 +191,13 @@ class Supervisor:
         self._watches.append(asyncio.create_task(keep, name=f"watch-{name}"))
 
     async def _keep(self, child: Child) -> None:
-        """Start it again whenever it ends; the whole run fails when that happens too often, or at once for a user error at its start."""
+        """Start it again whenever it ends; the whole run fails when that happens too often, or at once for a user error at its start and for what
+        gave up."""
         policy = RestartPolicy()
         while True:
             code = await child.wait()
             is_first_start = child.spec.endpoint != "" and child.spec.name not in self._healthy
-            if is_first_start and code == 2:
+            if (code == GAVE_UP and not child.spec.attached_file) or (is_first_start and code == USER_ERROR):
                 return self._fail(child.failed(code))
             most = restarts_max(is_first_start, child.was_attached)
             delay_s = policy.after_death(asyncio.get_running_loop().time(), most)

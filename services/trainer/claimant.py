@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from gyre.errors import InvalidInput, NotFound
 from gyre.records import MicroStep
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
 from services.trainer.core.events import Verdict
-from services.trainer.gradient import SampleSeen
+from services.trainer.gradient import SampleSeen, refused_whole
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +57,17 @@ class Claimant:
     async def _settle(self, micro: MicroStep) -> None:
         verdict = await self._ask(micro)
         if verdict is Verdict.COMPUTE:
-            seen, compute_s = await self._compute.micro_step(self._claims.with_rows(micro))
-            await self._report(micro.micro_id, seen, compute_s)
+            await self._report(micro.micro_id, *await self._computed(micro))
         elif verdict is Verdict.PASS:
             await self._claims.hand_back(micro.micro_id, self._pass_s)
         else:
             await self._claims.discard(micro.micro_id)
+
+    async def _computed(self, micro: MicroStep) -> tuple[dict[str, SampleSeen], float]:
+        """What was seen of its samples, and the seconds it took. Rows that are lost or damaged will not come back: their samples are refused."""
+        try:
+            whole = self._claims.with_rows(micro)
+        except (NotFound, InvalidInput) as error:
+            log.error("%s: its rows cannot be had: %s", micro.micro_id, error)
+            return refused_whole(micro, str(error)), 0.0
+        return await self._compute.micro_step(whole)

@@ -43,7 +43,7 @@ class Compute:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     async def micro_step(self, micro: MicroStep) -> tuple[dict[str, SampleSeen], float]:
-        """Add a micro-step's gradient; returns what was seen of each sample, and the seconds it took. Raises InvalidInput."""
+        """Add a micro-step's gradient; returns what was seen of each sample, and the seconds it took."""
         start_s = self._clock.now_s()
         # a replay of the elite store is another gradient of a sample that has its own
         collected = Collected() if self._tokens is not None and not micro.is_elite else None
@@ -55,6 +55,8 @@ class Compute:
         about = {"gyre_step": micro.step, "gyre_micro_step": micro.micro_id, "gyre_cell": self.cell}
         emit_span("train.micro_step", start_s, end_s, links=links, gyre_tokens=micro.tokens, **about)
         for sample_id, sample in seen.items():
+            if sample.refused:
+                log.error("%s: %s is set aside: %s", micro.micro_id, sample_id, sample.refused)
             its = {"traceparent": sample.traceparent, "gyre_sample": sample_id, **about}
             emit_span("train.wait_for_cell", min(micro.at_s, start_s), start_s, **its)
             emit_span("train.gradient", start_s, end_s, **its, gyre_targets=sample.sums.get("targets", 0.0))

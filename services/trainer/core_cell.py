@@ -21,7 +21,7 @@ from services.trainer.core import events as e
 from services.trainer.core.facts import FOLLOWED, Facts, Turn, batch_of
 from services.trainer.core.state import Phase
 from services.trainer.learner import Learner
-from services.trainer.publish import publish_file
+from services.trainer.publish import prune_published, publish_file
 from services.trainer.roles import RoleSpeaker, follow
 from services.trainer.rpc import register
 from services.trainer.step_shell import StepShell
@@ -148,4 +148,5 @@ class CoreCell:
         fact: WeightsPublished = await self._compute.run(publish_file, self._learner.checkpoint, folder, now_s)
         await self._bus.publish(fact)
         self._facts.published.add(fact.version)
+        await self._compute.run(prune_published, folder, self._context.config.trainer.checkpoints_kept)
         log.info("published version %d", fact.version)

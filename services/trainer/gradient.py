@@ -1,8 +1,16 @@
 """From a micro-step's rows to gradients in the policy's accumulators, and what was seen of each sample (A7, B6, B7, B8, C8).
 
+    rows ──check_row──▶ jobs ──forward, loss──▶ finite? ──backward──▶ finite? ──▶ accumulators
+              │                                   │                     │
+              └───────────────────────────────────┴─────────────────────┴──▶ its samples one by one; what is impossible alone is refused
+
+A job's gradient is added whole or not at all, so what is refused leaves no trace in the accumulators, whatever its rows hold.
+
 Shape legend: N target tokens of one forward; S sequences (calls) and M samples in it.
 """
 
+import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -28,11 +36,24 @@ class SampleSeen:
 
     sums: Sums = field(default_factory=dict)
     traceparent: str = ""
+    refused: str = ""
+    """Why nothing of it is in the gradient: its rows, log-probabilities or gradient are impossible. Empty for what is trained."""
 
 
-def check_row(row: Row, vocabulary: int) -> None:
-    """Raises InvalidInput for a row whose arrays contradict each other or the model."""
-    name, length = f"{row.sample_id} part {row.part}", row.length
+GRADIENT_NORM_MAX = 1e15
+"""Of one job, undivided. A gradient that is trained is clipped to about 1; from here on the sum of ten thousand could not be squared in float32."""
+ADVANTAGE_MAX = 1e6
+"""Rewards are at most 1 and groups have at most 1024 members: no credit comes near. A larger one may have no gradient and still spoil the loss."""
+REASON_CHARS_MAX = 300
+
+Job = list[list[Row]]
+"""Forwards of rows (plan_forwards)."""
+
+
+def check_row(row: Row, vocabulary: int, step: int) -> None:
+    """Raises InvalidInput, or ValueError for arrays of no whole number of items, where a row contradicts itself, the model, or the step that it is
+    to be trained in."""
+    name, length = f"part {row.part}", row.length
     targets = int(row.targets.sum())
     sizes = {at: len(getattr(row, at)) // 4 for at in ("logprobs", "versions", "advantages", "temperatures")}
     if len(row.sequences) != len(row.tokens) or len(row.run_parents) != len(row.run_lengths) or not length:
@@ -53,36 +74,107 @@ def check_row(row: Row, vocabulary: int) -> None:
     numbers = [array(getattr(row, at), "float32") for at in ("logprobs", "advantages", "temperatures")]
     if not all(np.isfinite(values).all() for values in numbers):
         raise InvalidInput(f"{name}: log-probabilities, advantages or temperatures are not finite")
+    if (largest := np.abs(numbers[1]).max(initial=0.0)) > ADVANTAGE_MAX:
+        raise InvalidInput(f"{name}: an advantage of {largest:g}; none is beyond {ADVANTAGE_MAX:g}")
+    versions = array(row.versions, "int32")
+    if versions.min(initial=0) < 0 or versions.max(initial=0) > step:
+        raise InvalidInput(f"{name}: sampled by versions {versions.min()} to {versions.max()}, trained in step {step}")
 
 
 def accumulate(
     policy: Policy, micro: MicroStep, config: TrainerConfig, collected: Collected | None = None
 ) -> dict[str, SampleSeen]:
-    """Add the micro-step's gradient, undivided, to `.grad`; returns sample → what was seen of it. Raises InvalidInput.
+    """Add the micro-step's gradient, undivided, to `.grad`; returns sample → what was seen of it, or why it was refused.
 
     The micro-step holds whole samples. The result does not depend on how these were cut into rows or put into micro-steps and forwards, but
     for floating-point noise. `collected` is told what was made of each token.
     """
-    for row in micro.rows:
-        check_row(row, policy.vocabulary)
     config = config_of(micro, config)
-    sums: dict[str, list[Sums]] = {row.sample_id: [] for row in micro.rows}
-    for row in micro.rows:
+    refused = _impossible_rows(micro, policy.vocabulary)
+    rows = [row for row in micro.rows if row.sample_id not in refused]
+    sums: dict[str, list[Sums]] = {row.sample_id: [] for row in rows}
+    for row in rows:
         sums[row.sample_id].append({"tokens": float(row.length), "rows": 1.0})
-    for job in plan_forwards(samples_of(micro.rows), config.forward_tokens_max):
-        is_split = len(job) > 1 and config.norm == "execution"
-        counts_M = _kept(policy, job, micro.step, config) if is_split else None
-        for rows in job:
-            targets, names = _targets(rows, micro.step, policy.device)
-            told = collected.of(rows) if collected is not None else None
-            loss, sums_of_samples = policy_loss(
-                policy.target_logprobs(forest_of(rows)), targets, config, counts_M, told
-            )
-            loss.backward()
-            for name, found in zip(names, sums_of_samples, strict=True):
+    jobs: deque[Job] = deque(plan_forwards(samples_of(rows), config.forward_tokens_max))
+    while jobs:
+        job = jobs.popleft()
+        apart = samples_of([row for rows in job for row in rows])
+        try:
+            for name, found in _add_job(policy, job, micro.step, config, collected):
                 sums[name].append(found)
+        except (InvalidInput, torch.OutOfMemoryError) as error:
+            if collected is not None:
+                collected.forget(sample[0].sample_id for sample in apart)
+            if len(apart) == 1:
+                refused[apart[0][0].sample_id] = str(error)
+            else:
+                alone = [job for sample in apart for job in plan_forwards([sample], config.forward_tokens_max)]
+                jobs.extendleft(reversed(alone))
     traceparents = {row.sample_id: row.traceparent for row in micro.rows}
-    return {name: SampleSeen(add_up(found), traceparents[name]) for name, found in sums.items()}
+    return {
+        name: SampleSeen({}, traceparent, refused[name][:REASON_CHARS_MAX])
+        if name in refused
+        else SampleSeen(add_up(sums[name]), traceparent)
+        for name, traceparent in traceparents.items()
+    }
+
+
+def _impossible_rows(micro: MicroStep, vocabulary: int) -> dict[str, str]:
+    """Sample → what is wrong with a row of it."""
+    found: dict[str, str] = {}
+    for row in micro.rows:
+        try:
+            check_row(row, vocabulary, micro.step)
+        except ValueError as error:
+            found.setdefault(row.sample_id, str(error))
+    return found
+
+
+def _add_job(
+    policy: Policy, job: Job, step: int, config: TrainerConfig, collected: Collected | None
+) -> list[tuple[str, Sums]]:
+    """The job's gradient into the accumulators; for each forward what was seen of each of its samples. Raises InvalidInput, and
+    torch.OutOfMemoryError; then nothing was added."""
+    is_split = len(job) > 1 and config.norm == "execution"
+    counts_M = _kept(policy, job, step, config) if is_split else None
+    parameters, seen = policy.parameters, []
+    total: list[torch.Tensor | None] = [None] * len(parameters)
+    for rows in job:
+        targets, names = _targets(rows, step, policy.device)
+        told = collected.of(rows) if collected is not None else None
+        loss, sums_of_samples = policy_loss(policy.target_logprobs(forest_of(rows)), targets, config, counts_M, told)
+        for name, sums in zip(names, sums_of_samples, strict=True):
+            if not math.isfinite(sums["gap"]) or not math.isfinite(sums["loss"]):
+                raise InvalidInput(f"{name}: a log-probability or the loss is not finite")
+            seen.append((name, sums))
+        parts = torch.autograd.grad(loss, parameters, allow_unused=True)
+        total = list(map(_plus, total, parts))
+    _check_gradient([part for part in total if part is not None])
+    for parameter, part in zip(parameters, total, strict=True):
+        if part is not None:
+            # a copy: autograd may give the same tensor for two parameters
+            parameter.grad = part.clone() if parameter.grad is None else parameter.grad.add_(part)
+    return seen
+
+
+def _plus(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
+    """Sum of two gradients; None is that of a parameter that took no part."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
+def _check_gradient(parts: Sequence[torch.Tensor]) -> None:
+    """Raises InvalidInput unless it can be added to others."""
+    norms = [torch.linalg.vector_norm(part, dtype=torch.float32) for part in parts]
+    norm = torch.stack(norms).norm().item() if norms else 0.0
+    if not norm <= GRADIENT_NORM_MAX:
+        raise InvalidInput(f"a gradient of norm {norm:g}; at most {GRADIENT_NORM_MAX:g} can be added to others")
+
+
+def refused_whole(micro: MicroStep, reason: str) -> dict[str, SampleSeen]:
+    """What was seen of a micro-step whose rows cannot be had."""
+    return {name: SampleSeen(refused=reason[:REASON_CHARS_MAX]) for name in micro.sample_ids}
 
 
 def config_of(micro: MicroStep, config: TrainerConfig) -> TrainerConfig:

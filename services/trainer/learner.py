@@ -1,7 +1,7 @@
 """The core's authoritative weights and optimizer, between checkpoints (A2, D10)."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -19,6 +19,8 @@ from services.trainer.optimizer import Optimizer
 from services.trainer.report import step_updated
 
 log = logging.getLogger(__name__)
+
+NOTHING: Mapping[str, str] = {}
 
 
 class Learner:
@@ -56,14 +58,16 @@ class Learner:
 
     def update(
         self, gradient_P: torch.Tensor | None, batch: Batch, micro_cells: dict[str, str], by_sample: dict[str, Sums],
-        timed: dict[str, float], opened_at_s: float, burst: int = 0,
+        timed: dict[str, float], opened_at_s: float, burst: int = 0, refused: Mapping[str, str] = NOTHING,
     ) -> StepUpdated:  # fmt: skip
-        """One step: from the summed, undivided gradient to a whole checkpoint of version + 1, and the fact to be told of it.
+        """One step: from the summed, undivided gradient to a whole checkpoint of version + 1, and the fact to be told of it. `refused` samples
+        (with the reason) are as if the batch had not held them. Raises NotFinite, with nothing changed, and GaveUp.
 
         A batch without gradient leaves weights and running averages alone (AdamW's momentum would move them); its version counts.
         """
         step, start_s = self.version, self._clock.monotonic_s()
-        timed, given = dict(timed), self._config.trainer
+        timed, given, batch = dict(timed), self._config.trainer, batch.without(refused)
+        timed["set_aside"] = float(len(refused))
         by_norm = divisor(given.norm, given.norm_constant, batch, by_sample)
         if gradient_P is None or not gradient_P.any():
             self._optimizer.zero()
@@ -78,10 +82,9 @@ class Learner:
 
         def fields() -> dict:
             timed["checkpoint_s"] = self._clock.monotonic_s() - updated_s
+            now_s = self._clock.now_s()
             told.append(
-                step_updated(
-                    step, burst, batch, micro_cells, by_sample, by_norm, timed, opened_at_s, self._clock.now_s()
-                )
+                step_updated(step, burst, batch, micro_cells, by_sample, by_norm, timed, opened_at_s, now_s, refused)
             )
             return {
                 "sample_ids": list(batch.sample_ids), "micro_ids": list(batch.micro_ids),

@@ -13,7 +13,7 @@ import safetensors
 import safetensors.torch
 import torch
 from torch.utils.checkpoint import checkpoint
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from gyre.errors import ConfigError
 from services.trainer.packed.attention import KEYWORD, Packing
@@ -80,18 +80,32 @@ def _chosen_logprobs(
     return torch.cat([checkpoint(some, *piece, use_reentrant=False) for piece in inputs])
 
 
+def _loaded(directory: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """Raises ConfigError. transformers draws weights that it does not find at random, with a warning."""
+    try:
+        model, found = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, attn_implementation=_plain_attention(directory), local_files_only=True,
+            output_loading_info=True,
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
+        raise ConfigError(f"model directory {directory} cannot be loaded: {error}") from error
+    if missing := sorted(found["missing_keys"]):
+        raise ConfigError(
+            f"model directory {directory} lacks weights that its config.json calls for: {', '.join(missing[:5])}"
+        )
+    broken = [name for name, tensor in model.named_parameters() if not tensor.isfinite().all()]
+    if broken:
+        raise ConfigError(f"model directory {directory} holds weights that are not finite: {', '.join(broken[:5])}")
+    return model
+
+
 class Policy:
     """A causal language model in float32, in training mode without dropout."""
 
     def __init__(self, directory: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         """Raises ConfigError for a directory that cannot be loaded."""
         check_directory(directory)
-        try:
-            model = AutoModelForCausalLM.from_pretrained(
-                directory, dtype=dtype, attn_implementation=_plain_attention(directory), local_files_only=True
-            )
-        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
-            raise ConfigError(f"model directory {directory} cannot be loaded: {error}") from error
+        model = _loaded(directory, dtype)
         # Dropout would make the trainer's log-probabilities differ from the sampler's.
         self.model = model.eval().requires_grad_(True).to(device)
         self.device = torch.device(device)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from gyre.config import TrainerConfig
-from gyre.errors import InvariantBroken
+from gyre.errors import GaveUp, InvariantBroken
 from services.trainer.core.plan import learning_rate
 
 
@@ -24,6 +24,10 @@ def set_gradient(parameters: Sequence[torch.nn.Parameter], flat_P: torch.Tensor)
         parameter.grad = part.view_as(parameter).to(parameter.device, parameter.dtype)
 
 
+class NotFinite(InvariantBroken):
+    """A gradient that must not be applied."""
+
+
 class Optimizer:
     """The core's own: satellites have none."""
 
@@ -39,12 +43,13 @@ class Optimizer:
     def step(self, gradient_P: torch.Tensor, divisor: float, step: int, lr_factor: float = 1.0) -> dict[str, float]:
         """Divide the summed gradient by the batch's divisor, clip, and step at the schedule's rate times `lr_factor`; returns grad_norm and lr.
 
-        Raises InvariantBroken for a gradient that is not finite: such weights must never be published.
+        Raises NotFinite for such a gradient, with nothing touched, and GaveUp where the update made weights that are not finite: neither may be
+        published.
         """
         gradient_P = gradient_P / divisor
         norm = gradient_P.norm()
         if not torch.isfinite(norm):
-            raise InvariantBroken(f"step {step}: the gradient is not finite")
+            raise NotFinite(f"step {step}: the sum of gradients is not finite; nothing of it is applied")
         gradient_P *= (self._config.grad_norm_max / (norm + 1e-6)).clamp(max=1.0)
         set_gradient(self._parameters, gradient_P)
         given = self._config
@@ -53,6 +58,11 @@ class Optimizer:
             group["lr"] = lr
         self._adamw.step()
         self.zero()
+        if not all(parameter.isfinite().all() for parameter in self._parameters):
+            raise GaveUp(
+                f"step {step}: a finite gradient (norm {norm.item():g}, clipped to {given.grad_norm_max:g}) made weights that are not finite; "
+                f"trainer.lr is {given.lr:g}, trainer.weight_decay {given.weight_decay:g}. Version {step} is whole on disk"
+            )
         return {"grad_norm": norm.item(), "lr": lr}
 
     def zero(self) -> None:

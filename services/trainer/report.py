@@ -12,7 +12,7 @@ from services.trainer.losses.metrics import Sums, add_up, summarise
 ALWAYS = (
     "loss", "grad_norm", "lr", "ess_factor", "divisor", "tokens", "targets", "kept_share", "clipped_share", "vetoed_share", "kl_k1", "kl_k3",
     "chi2", "ess", "logprob_gap_mean", "logprob_gap_max", "rows", "micro_steps", "cells", "compute_s", "reduce_s", "update_s", "checkpoint_s",
-    "no_gradient",
+    "no_gradient", "set_aside",
 )  # fmt: skip
 """In every StepUpdated.metrics; 0 where a batch had no gradient."""
 
@@ -27,7 +27,7 @@ class MicroSeen:
 
 
 def trained_samples(batch: Batch, micro_cells: Mapping[str, str], seen: Mapping[str, MicroSeen]) -> dict[str, Sums]:
-    """Sample → sums over all its micro-steps. Raises InvariantBroken unless the gradient is exactly the batch's (A8).
+    """Sample → sums over all its micro-steps, of what was not refused. Raises InvariantBroken unless the gradient is exactly the batch's (A8).
 
     Micro-steps are compared as multisets; samples without a target (advantage 0) are in the batch and in no micro-step.
     """
@@ -45,7 +45,13 @@ def trained_samples(batch: Batch, micro_cells: Mapping[str, str], seen: Mapping[
             if sample not in by_sample:
                 raise InvariantBroken(f"{micro} trained {sample}, which is not in the batch")
             by_sample[sample].append(what.sums)
-    return {sample: add_up(sums) for sample, sums in by_sample.items()}
+    refused = refused_samples(seen)
+    return {sample: add_up(sums) for sample, sums in by_sample.items() if sample not in refused}
+
+
+def refused_samples(seen: Mapping[str, MicroSeen]) -> dict[str, str]:
+    """Sample → why nothing of it is in the gradient."""
+    return {name: sample.refused for what in seen.values() for name, sample in what.samples.items() if sample.refused}
 
 
 def metrics_of(by_sample: Mapping[str, Sums], divisor: float, timed: Mapping[str, float]) -> dict[str, float]:
@@ -72,10 +78,10 @@ def sample_metrics(by_sample: Mapping[str, Sums], divisor: float) -> dict[str, d
 
 def step_updated(
     step: int, burst: int, batch: Batch, micro_cells: Mapping[str, str], by_sample: Mapping[str, Sums],
-    divisor: float, timed: Mapping[str, float], opened_at_s: float, at_s: float,
+    divisor: float, timed: Mapping[str, float], opened_at_s: float, at_s: float, refused: Mapping[str, str],
 ) -> StepUpdated:  # fmt: skip
     return StepUpdated(
         step=step, version=step + 1, burst=burst, sample_ids=list(batch.sample_ids), micro_cells=dict(micro_cells),
         metrics=metrics_of(by_sample, divisor, timed), opened_at_s=opened_at_s, at_s=at_s,
-        sample_metrics=sample_metrics(by_sample, divisor),
+        sample_metrics=sample_metrics(by_sample, divisor), set_aside=dict(refused),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from gyre.api.trainer.v1 import core_pb2 as pb
 from gyre.api.trainer.v1 import core_pb2_grpc
 from gyre.errors import InvalidInput
 from gyre.rpc import RpcServer, abort_with
+from gyre.tasks import end
 from services.trainer.core import events as e
 from services.trainer.core import step as s
 from services.trainer.gradient import SampleSeen
@@ -56,7 +57,7 @@ class CoreService(core_pb2_grpc.CoreServiceServicer):
             outbox.put_nowait(None)
 
     async def Train(self, requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[pb.TrainResponse]:
-        first = await anext(aiter(requests))
+        first = await anext(aiter(requests), pb.TrainRequest())
         cell = first.join.cell
         if first.WhichOneof("body") != "join" or not cell or cell == self._core:
             await abort_with(context, InvalidInput("the first message of a satellite is Join with its cell's name"))
@@ -69,11 +70,11 @@ class CoreService(core_pb2_grpc.CoreServiceServicer):
             while (message := await outbox.get()) is not None:
                 yield message
         finally:
-            reader.cancel()
             # A satellite that has joined anew on another stream is not gone.
             if self._outboxes.get(cell, outbox) is outbox:
                 self._outboxes.pop(cell, None)
                 self._post(e.Leave(cell))
+            await end(reader)
 
     async def _read(self, cell: str, requests: Any, outbox: asyncio.Queue) -> None:
         """Until the stream ends, breaks, or falls silent."""
@@ -115,11 +116,13 @@ def register(server: RpcServer, service: CoreService) -> None:
 
 def computed_message(micro_id: str, seen: dict[str, SampleSeen], compute_s: float) -> pb.TrainRequest:
     samples = [
-        pb.SampleStats(sample_id=sample_id, traceparent=sample.traceparent, sums=sample.sums)
+        pb.SampleStats(sample_id=sample_id, traceparent=sample.traceparent, sums=sample.sums, refused=sample.refused)
         for sample_id, sample in seen.items()
     ]
     return pb.TrainRequest(computed=pb.Computed(micro_id=micro_id, samples=samples, compute_s=compute_s))
 
 
 def seen_of(body: pb.Computed) -> dict[str, SampleSeen]:
-    return {sample.sample_id: SampleSeen(dict(sample.sums), sample.traceparent) for sample in body.samples}
+    return {
+        sample.sample_id: SampleSeen(dict(sample.sums), sample.traceparent, sample.refused) for sample in body.samples
+    }

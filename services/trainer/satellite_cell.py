@@ -7,7 +7,8 @@ from gyre.bus import BlobStore, Bus
 from gyre.bus.work import micros
 from gyre.config import cells
 from gyre.records import RoleChanged
-from gyre.service import Context, until_stopped
+from gyre.service import CLEAN_UP_S, Context, until_stopped
+from gyre.tasks import end
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
 from services.trainer.core.facts import Facts, Turn
@@ -80,8 +81,7 @@ class SatelliteCell:
         joined, self._joined = self._joined, None
         if joined is not None:
             await self._session.leave()
-            joined.cancel()
-            await asyncio.wait([joined])
+            await end(joined, again_s=CLEAN_UP_S)
 
     async def _move(self, device: str) -> None:
         """On the CPU there is nothing to move: both roles share one memory."""

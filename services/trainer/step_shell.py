@@ -6,6 +6,7 @@ Reductions and updates run as tasks of their own and end in an event, so that de
 import asyncio
 import logging
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import torch
 
 from gyre.api.trainer.v1 import core_pb2 as pb
 from gyre.bus import Bus
-from gyre.errors import Unavailable
-from gyre.records import MicroStep, StepJoined
+from gyre.errors import GaveUp, Unavailable
+from gyre.records import AlarmRaised, MicroStep, StepJoined
 from gyre.service import Context
 from gyre.tasks import end
 from gyre.telemetry import span
@@ -26,13 +27,17 @@ from services.trainer.core import step as s
 from services.trainer.core.facts import Facts
 from services.trainer.gradient import SampleSeen
 from services.trainer.learner import Learner
-from services.trainer.report import MicroSeen, trained_samples
+from services.trainer.optimizer import NotFinite
+from services.trainer.report import MicroSeen, refused_samples, trained_samples
 from services.trainer.rpc import VERDICTS, CoreService
 
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.3
 """After a reduction that failed: time to hear of the death that made it fail."""
+LOST_STEPS_MAX = 3
+"""Steps in a row that train nothing because every sample is set aside: then it is the weights, the model or the device, and the rest of the run would
+be thrown away as well."""
 
 
 class StepShell:
@@ -147,6 +152,8 @@ class StepShell:
             case e.Release():
                 self._group = None
                 self.service.send(effect.cell, release=pb.Release())
+            case e.Forget():
+                await self._begin_anew()
 
     async def _send_step(self, effect: e.SendStep) -> None:
         snapshot = self._learner.checkpoint
@@ -235,7 +242,8 @@ class StepShell:
             micro: seen[micro].cell if cell == core and micro in seen else cell
             for micro, cell in effect.micro_cells.items()
         }
-        by_sample = trained_samples(effect.batch, micro_cells, seen)
+        by_sample, refused = trained_samples(effect.batch, micro_cells, seen), refused_samples(seen)
+        self._check_lost(effect.batch, refused)
         cells = {*micro_cells.values()} or {core}
         timed: dict[str, Any] = {
             "micro_steps": float(len(seen)), "cells": float(len(cells)), "reduce_s": self._reduce_s,
@@ -245,19 +253,54 @@ class StepShell:
         step = self._state.step
         with span("train.update", links=links, gyre_step=step, gyre_version=step + 1, gyre_samples=len(by_sample)):
             gradient_P = self._sum_P if effect.micro_cells else None
-            fact = await self._compute.run(
-                self._learner.update, gradient_P, effect.batch, micro_cells, by_sample, timed,
-                self._facts.opened.get(step, 0.0), self._facts.burst_number(step),
-            )  # fmt: skip
+            try:
+                fact = await self._compute.run(
+                    self._learner.update, gradient_P, effect.batch, micro_cells, by_sample, timed,
+                    self._facts.opened.get(step, 0.0), self._facts.burst_number(step), refused,
+                )  # fmt: skip
+            except NotFinite as error:
+                await self._alarm("gradient", f"{error}; it is computed again", {"step": step})
+                self.post(e.Spoiled())
+                return
             await self._bus.publish(fact)
-        self._facts.updated.add(step)
+        self._facts.apply(fact)
         self._seen.clear()
         self._sum_P, self._reduce_s = None, 0.0
         self.post(e.Updated())
         log.info("step %d: loss %.4f, %d samples", step, fact.metrics["loss"], len(fact.sample_ids))
+        if refused:
+            await self._alarm("untrainable", _refusals(step, refused), {"step": step, "samples": len(refused)})
+
+    def _check_lost(self, batch: e.Batch, refused: Mapping[str, str]) -> None:
+        """Raises GaveUp instead of losing one batch after the other."""
+        step, is_lost = self._state.step, bool(refused) and not batch.without(refused).sample_ids
+        if is_lost and (steps := self._facts.lost_before(step) + 1) >= LOST_STEPS_MAX:
+            raise GaveUp(
+                f"{_refusals(step, refused)}: nothing could be trained in {steps} steps in a row. Samples that differ do not all break: look at the "
+                f"weights (version {step} is whole on disk), the model directory and the device"
+            )
+
+    async def _begin_anew(self) -> None:
+        await self.drop()
+        self._seen.clear()
+        self._sum_P, self._group = None, None
+        self._claiming = self._tasks.create_task(self._claimant.run())
+
+    async def _alarm(self, kind: str, message: str, values: Mapping[str, float]) -> None:
+        log.error("alarm %s: %s", kind, message)
+        await self._bus.publish(
+            AlarmRaised(
+                kind=kind, message=message, service="trainer", at_s=self._context.clock.now_s(), values=dict(values)
+            )
+        )
 
     async def _commit(self, effect: e.Commit) -> None:
         for cell in effect.cells:
             if cell != self._compute.cell:
                 self.service.send(cell, commit=pb.Commit(step=effect.step))
         await self._claims.commit(effect.micro_ids)
+
+
+def _refusals(step: int, refused: Mapping[str, str]) -> str:
+    sample, reason = next(iter(refused.items()))
+    return f"step {step}: {len(refused)} samples set aside, the first {sample}: {reason}"

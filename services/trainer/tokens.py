@@ -1,6 +1,6 @@
 """What a micro-step made of single tokens, sample by sample, for the run's token log (C8)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -32,6 +32,11 @@ class Collected:
                 self._parts.setdefault(row.sample_id, []).append(table[:, rows_N == index])
 
         return told
+
+    def forget(self, samples: Iterable[str]) -> None:
+        """What was told of these is not so: they are computed again, or refused."""
+        for sample in samples:
+            self._parts.pop(sample, None)
 
     def seen(self, step: int) -> list[tuple[str, TokensSeen]]:
         """Of each sample that had targets."""

@@ -34,10 +34,6 @@ log = logging.getLogger(__name__)
 TICK_S = 0.5
 """How often the wait policy is looked at."""
 
-BLOBS_KEPT_S = 600.0
-"""Rows in the blob store are of the open step's micro-steps, so once step n is done, all go that were stored this long before it was opened: two
-machines' clocks do not differ by more."""
-
 
 class App:
     """One processor on one bus."""
@@ -68,8 +64,8 @@ class App:
                     self.processor.fold(fact)
                     self.sequence = sequence
                 if is_present:
-                    if isinstance(fact, StepUpdated):
-                        self._blobs.sweep(fact.opened_at_s - BLOBS_KEPT_S)
+                    if isinstance(fact, StepUpdated) and self.processor.is_over(fact.step):
+                        self._blobs.clear()
                     self.has_caught_up.set()
                     await self._act()
                     self._look()

@@ -43,5 +43,6 @@ async def publish(bus: Bus, blobs: BlobStore, record: Any) -> None:
     if isinstance(record, MicroStep) and len(encode(record)) > ROWS_BYTES_MAX:
         digest = blobs.put(encode_rows(record.rows))
         log.info("%s: %d tokens, sent as blob %s", record.micro_id, record.tokens, digest)
-        record = msgspec.structs.replace(record, rows=[], blob=digest)
+        names = list(dict.fromkeys(row.sample_id for row in record.rows))
+        record = msgspec.structs.replace(record, rows=[], blob=digest, sample_ids=names)
     await bus.publish(record)

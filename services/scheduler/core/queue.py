@@ -20,6 +20,10 @@ from services.scheduler.core.settings import Settings
 
 Arrival = tuple[float, str]
 """(submitted_at_s, group id)"""
+SPARE = 64
+"""Entries of what is over that are not worth clearing away."""
+TENANTS_MAX = 4096
+"""Tenants whose share of the past is remembered beside those that wait: with a tenant for each task nobody competes, and all would be kept."""
 
 
 class Lane(msgspec.Struct):
@@ -63,8 +67,10 @@ class Queue(msgspec.Struct):
         key = f"{task.tenant} {group.tier} {group.size} {task.task_type}"
         lane = self.lanes.get(key)
         if lane is None:
-            if not any(other.tenant == task.tenant for other in self.lanes.values()):
+            waiting = {other.tenant for other in self.lanes.values()}
+            if task.tenant not in waiting:
                 self.served[task.tenant] = max(self.virtual_s, self.served.get(task.tenant, 0.0))
+                self._forget_idle({task.tenant, *waiting})
             lane = self.lanes[key] = Lane(task.tenant, group.tier, task.task_type, group.size)
         self.groups[group.group_id] = group
         heapq.heappush(lane.heap, (group.submitted_at_s, group.group_id))
@@ -78,6 +84,9 @@ class Queue(msgspec.Struct):
             return None
         self._count(group, -1)
         self._skip_gone(self.arrivals)
+        if len(self.arrivals) > 2 * len(self.groups) + SPARE:  # one that waits for long holds all that went before it
+            self.arrivals = [(one.submitted_at_s, name) for name, one in self.groups.items()]
+            heapq.heapify(self.arrivals)
         key = f"{group.task.tenant} {group.tier} {group.size} {group.task.task_type}"
         self._skip_gone(self.lanes[key].heap)
         if not self.lanes[key].heap:
@@ -97,6 +106,13 @@ class Queue(msgspec.Struct):
         tenants[group.task.tenant] = tenants.get(group.task.tenant, 0) + by
         if not tenants[group.task.tenant]:
             del tenants[group.task.tenant]
+
+    def _forget_idle(self, waiting: set[str]) -> None:
+        """Beyond TENANTS_MAX the half of those for whom nothing waits that lose least by it: their virtual time has passed, or nearly."""
+        if len(self.served) > TENANTS_MAX + len(waiting):
+            idle = sorted(self.served.keys() - waiting, key=lambda tenant: (self.served[tenant], tenant))
+            for tenant in idle[: len(idle) // 2]:
+                del self.served[tenant]
 
     def _skip_gone(self, heap: list[Arrival]) -> None:
         while heap and heap[0][1] not in self.groups:

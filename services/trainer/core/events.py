@@ -1,7 +1,7 @@
 """What the step machine hears and what it answers: events and effects as values."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -28,6 +28,12 @@ class Batch:
     untrained_sequences: int = 0
     elites: tuple[str, ...] = ()
     """Samples trained again beside the batch's own: in micro_ids and divisor, not in sample_ids (D9)."""
+
+    def without(self, samples: Collection[str]) -> "Batch":
+        """The batch as if these had not been in it: neither trained nor in the divisor."""
+        kept = [tuple(name for name in names if name not in samples) for names in (self.sample_ids, self.elites)]
+        gone = len(self.sample_ids) + len(self.elites) - sum(map(len, kept))
+        return replace(self, sample_ids=kept[0], elites=kept[1], divisor=max(1, self.divisor - gone))
 
 
 # Events
@@ -90,6 +96,11 @@ class Updated:
 
 
 @dataclass(frozen=True)
+class Spoiled:
+    """The summed gradient is not finite: the optimizer was not touched."""
+
+
+@dataclass(frozen=True)
 class Depart:
     """A satellite is asked back: it claims nothing more and wants to go without losing what it has computed."""
 
@@ -124,6 +135,7 @@ Event = (
     | Computed
     | ReduceEnded
     | Updated
+    | Spoiled
     | Depart
     | HandOverEnded
     | Park
@@ -190,4 +202,9 @@ class Release:
     cell: str
 
 
-Effect = SendStep | Answer | Reduce | HandOver | Update | Commit | Expel | Release
+@dataclass(frozen=True)
+class Forget:
+    """The core's own gradient is thrown away, and its claims go back to the queue."""
+
+
+Effect = SendStep | Answer | Reduce | HandOver | Update | Commit | Expel | Release | Forget

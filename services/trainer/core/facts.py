@@ -51,6 +51,8 @@ class Facts:
     opened: dict[int, float] = field(default_factory=dict)
     """Step → when it was first opened."""
     updated: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
+    """Steps that trained nothing because every sample of their batch was set aside."""
     published: set[int] = field(default_factory=set)
     _known: dict[int, set[str]] = field(default_factory=dict)
     _closed: dict[int, Batch] = field(default_factory=dict)
@@ -89,11 +91,20 @@ class Facts:
     def batch(self, step: int) -> Batch | None:
         return self._closed.get(step)
 
+    def lost_before(self, step: int) -> int:
+        """How many steps in a row up to `step` are lost."""
+        count = 0
+        while step - count - 1 in self.lost:
+            count += 1
+        return count
+
     def forget_before(self, step: int) -> None:
         """Batches and bursts of steps that are done are never asked for again; memory is bounded by what is open."""
-        for table in (self._known, self._closed):
+        for table in (self._known, self._closed, self.opened):
             for old in [key for key in table if key < step]:
                 del table[old]
+        for done in (self.updated, self.published):
+            done -= {old for old in done if old < step}
         for old in [key for key, burst in self.bursts.items() if burst.first_step + burst.steps < step]:
             del self.bursts[old]
 
@@ -111,6 +122,8 @@ class Facts:
                 self.opened.setdefault(fact.step, fact.at_s)
             case StepUpdated():
                 self.updated.add(fact.step)
+                if fact.set_aside and not fact.sample_ids:
+                    self.lost.add(fact.step)
             case WeightsPublished():
                 self.published.add(fact.version)
 

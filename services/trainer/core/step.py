@@ -7,6 +7,8 @@
                                        a death's micro- ▼ │ computed again
                                        steps are lost   SEALED
 
+A sum that is not finite (Spoiled) leads from UPDATING back to OPEN: nothing was applied, every gradient is thrown away and computed again.
+
 A cell that is asked back in mid-step loses nothing: a satellite gives its gradient to the core before it goes (Depart, HandOver), the core keeps
 everything and only does not reduce until it trains again (Park, Resume).
 
@@ -20,7 +22,7 @@ batch exactly once (`complete`), so each sample is trained once. Joining is open
 from collections.abc import Callable
 from dataclasses import replace
 
-from gyre.errors import InvariantBroken
+from gyre.errors import GaveUp, InvariantBroken
 from services.trainer.core.events import (
     Answer,
     Batch,
@@ -33,6 +35,7 @@ from services.trainer.core.events import (
     Event,
     Expel,
     Extended,
+    Forget,
     HandOverEnded,
     Join,
     Leave,
@@ -41,6 +44,7 @@ from services.trainer.core.events import (
     ReduceEnded,
     Resume,
     SendStep,
+    Spoiled,
     Update,
     Updated,
     Verdict,
@@ -65,6 +69,9 @@ __all__ = ["TABLE", "Batch", "Phase", "StepState", "Verdict", "decide"]
 FAILED_ROUNDS_MAX = 3
 """Reductions that fail in a row with nobody known to have died; then the satellites are expelled and the core goes on alone."""
 
+SPOILED_MAX = 3
+"""Sums of one step that may be not finite. Each cell has found its own part finite, so it was memory, or the way between cells."""
+
 
 def decide(state: StepState, event: Event) -> Result:
     """The next state and what the shell has to do, in order. Raises InvariantBroken when a promise is about to be broken."""
@@ -79,7 +86,7 @@ def _open(state: StepState, event: Open) -> Result:
     present = [cell for cell in state.cells if cell != state.core]
     state = replace(
         state, phase=Phase.OPEN, cells=(state.core, *present, *state.waiting), waiting=(), known=event.known, batch=None,
-        assigned={}, computed={}, pending=(), left=frozenset(), failures=0, handing="", parked=False,
+        assigned={}, computed={}, pending=(), left=frozenset(), failures=0, spoiled=0, handing="", parked=False,
     )  # fmt: skip
     effects: list[Effect] = [SendStep(cell, joined=cell not in present) for cell in state.cells if cell != state.core]
     if event.batch is None:
@@ -177,6 +184,21 @@ def _updated(state: StepState, event: Updated) -> Result:
     return and_then(settle, state, [done])
 
 
+def _spoiled(state: StepState, event: Spoiled) -> Result:
+    """Cells may join again at once: the batch is whole, and all of it is to be computed."""
+    spoiled = state.spoiled + 1
+    if spoiled >= SPOILED_MAX:
+        raise GaveUp(
+            f"step {state.step}: the sum of gradients was not finite {spoiled} times, though each cell's part was; weights and optimizer are those "
+            f"of version {state.step}, on disk. Look for failing memory or a failing link between the cells {', '.join(state.cells)}"
+        )
+    satellites = [cell for cell in state.cells if cell != state.core]
+    state = replace(
+        without(state, set(state.cells)), phase=Phase.OPEN, cells=(state.core,), spoiled=spoiled, left=frozenset(), parked=False,
+    )  # fmt: skip
+    return state, [*(Expel(cell, "the sum of gradients was not finite") for cell in satellites), Forget()]
+
+
 TABLE: dict[tuple[Phase, type], Callable[[StepState, Event], Result]] = {
     (Phase.IDLE, Open): _open,
     (Phase.IDLE, Extended): _stay,
@@ -187,6 +209,7 @@ TABLE: dict[tuple[Phase, type], Callable[[StepState, Event], Result]] = {
     (Phase.IDLE, Computed): _stay,
     (Phase.IDLE, ReduceEnded): _stay,
     (Phase.IDLE, Updated): _stay,
+    (Phase.IDLE, Spoiled): _stay,
     (Phase.IDLE, Depart): depart,
     (Phase.IDLE, HandOverEnded): _stay,
     (Phase.IDLE, Park): _stay,
@@ -200,6 +223,7 @@ TABLE: dict[tuple[Phase, type], Callable[[StepState, Event], Result]] = {
     (Phase.OPEN, Computed): _computed,
     (Phase.OPEN, ReduceEnded): _stay,
     (Phase.OPEN, Updated): _stay,
+    (Phase.OPEN, Spoiled): _stay,
     (Phase.OPEN, Depart): depart,
     (Phase.OPEN, HandOverEnded): hand_over_ended,
     (Phase.OPEN, Park): park,
@@ -213,6 +237,7 @@ TABLE: dict[tuple[Phase, type], Callable[[StepState, Event], Result]] = {
     (Phase.SEALED, Computed): _computed,
     (Phase.SEALED, ReduceEnded): _stay,
     (Phase.SEALED, Updated): _stay,
+    (Phase.SEALED, Spoiled): _stay,
     (Phase.SEALED, Depart): depart,
     (Phase.SEALED, HandOverEnded): hand_over_ended,
     (Phase.SEALED, Park): park,
@@ -226,6 +251,7 @@ TABLE: dict[tuple[Phase, type], Callable[[StepState, Event], Result]] = {
     (Phase.REDUCING, Computed): _stay,
     (Phase.REDUCING, ReduceEnded): _reduce_ended,
     (Phase.REDUCING, Updated): _stay,
+    (Phase.REDUCING, Spoiled): _stay,
     (Phase.REDUCING, Depart): depart_later,
     (Phase.REDUCING, HandOverEnded): _stay,
     (Phase.REDUCING, Park): _stay,
@@ -239,6 +265,7 @@ TABLE: dict[tuple[Phase, type], Callable[[StepState, Event], Result]] = {
     (Phase.UPDATING, Computed): _stay,
     (Phase.UPDATING, ReduceEnded): _stay,
     (Phase.UPDATING, Updated): _updated,
+    (Phase.UPDATING, Spoiled): _spoiled,
     (Phase.UPDATING, Depart): depart_later,
     (Phase.UPDATING, HandOverEnded): _stay,
     (Phase.UPDATING, Park): _stay,

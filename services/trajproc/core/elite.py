@@ -94,6 +94,10 @@ class EliteStore:
         """Keys of those that are over the age cap, which leave."""
         return [self._drop(one.key) for one in list(self._held.values()) if step - one.policy_version > age_steps_max]
 
+    def remove(self, sample_id: str) -> list[str]:
+        """Keys held of this sample, which leave."""
+        return [self._drop(one.key) for one in list(self._held.values()) if one.sample_id == sample_id]
+
     def choose(self, count: int, groups: Iterable[str], origins: Iterable[str]) -> list[Elite]:
         """The next to be replayed into a batch of `groups` with samples of `origins`: least replayed first, turning points before others, the
         oldest admission first. None of a group of the batch itself, none that would mix replays and resamples (C3)."""

@@ -5,10 +5,14 @@ groups judged before, with a memory of `memory` executions, so that an old polic
 same facts in the same order give the same means.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 SEEN_MIN = 16
 """A mean over fewer executions is a matter of luck: until then there is no baseline, and no gradient, as without this."""
+
+TYPES_MAX = 4096
+"""Task types that are remembered, the ones judged last: with a type for each task there is never a baseline, and all would be kept."""
 
 
 class RunningRewards:
@@ -16,7 +20,7 @@ class RunningRewards:
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
-        self._means: dict[str, tuple[float, int]] = {}
+        self._means: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def mean(self, task_type: str) -> float | None:
         """None until enough executions were seen."""
@@ -30,3 +34,6 @@ class RunningRewards:
             seen += 1
             mean += (reward - mean) / min(seen, self._memory)
         self._means[task_type] = mean, seen
+        self._means.move_to_end(task_type)
+        if len(self._means) > TYPES_MAX:
+            self._means.popitem(last=False)

@@ -121,6 +121,25 @@ class Sample:
     """Leaf nodes of the chosen paths."""
 
 
+@dataclass(frozen=True, slots=True)
+class InTraining:
+    """What is remembered of a sample whose group was taken, until the update of its step."""
+
+    ended: ExecutionEnded
+    policy_version: int
+    """v_d."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """A sample that the trainer set aside."""
+
+    sample_id: str
+    sample: InTraining
+    step: int
+    why: str
+
+
 @dataclass(slots=True)
 class Group:
     """One query sampled N times."""

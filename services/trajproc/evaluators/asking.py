@@ -12,6 +12,7 @@ from gyre.evaluation import Finding
 from gyre.ids import sample_id
 from gyre.records import ExecutionEnded, RewardScored
 from gyre.run_folder import RunFolder
+from gyre.tasks import end
 from gyre.telemetry import emit_span
 from services.trajproc.core.fold.pool import Pool
 from services.trajproc.core.scoring import Question
@@ -70,10 +71,7 @@ class Asking:
                 self._news.clear()
                 self._fill()
         finally:
-            tasks = list(self._asked.values())
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*self._asked.values())
             for client in self._clients.values():
                 await client.close()
 

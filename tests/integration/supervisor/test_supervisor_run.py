@@ -15,6 +15,7 @@ from gyre.config.load import parse
 from gyre.errors import ConfigError
 from gyre.run_folder import RunFolder
 from gyre.supervisor import ProcessFailed, Supervisor
+from gyre.supervisor.plan import Process
 from tests.support import taken_port, until, until_gone
 
 SOURCE = "from gyre.env import Task\n\n\ndef tasks(split, count, seed):\n    yield Task(task_id=split, task_type='t', seed=seed)\n"
@@ -96,3 +97,17 @@ def test_a_port_in_use_stops_gyre_train_before_anything_runs(tmp_path, model):
     until_gone(
         lambda: [p.pid for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
     )
+
+
+async def test_a_process_that_gave_up_ends_the_run_at_once_with_its_last_words(tmp_path, model):
+    """E: another start would find the same, so there is none."""
+
+    def plan(*_: object) -> list[list[Process]]:
+        code = "open('starts', 'a').write('x'); print('weights are not finite'); raise SystemExit(3)"
+        return [[Process("judge", [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {code}"])]]
+
+    supervisor = Supervisor(RunFolder(tmp_path / "run"), config_for(model), plan=plan)
+    with pytest.raises(ProcessFailed, match="judge ended with exit code 3: weights are not finite"):
+        async with supervisor:
+            await supervisor.failed()
+    assert (tmp_path / "starts").read_text() == "x"

@@ -4,18 +4,30 @@ import asyncio
 import signal
 from pathlib import Path
 
+import msgspec
 import safetensors.torch
 import torch
 
 from gyre.clock import SystemClock
-from gyre.records import MicroStep, RoleChanged, StepJoined, StepOpened, StepUpdated, WeightsPublished
+from gyre.records import (
+    AlarmRaised,
+    MicroStep,
+    RoleChanged,
+    StepJoined,
+    StepOpened,
+    StepUpdated,
+    WeightsPublished,
+    pack,
+)
 from gyre.run_folder import RunFolder
+from gyre.service import EXIT_GAVE_UP
 from services.trainer.core.events import Batch
 from services.trainer.gradient import accumulate
 from services.trainer.learner import Learner
 from services.trainer.model import Policy
 from services.trainer.optimizer import flat_gradient
 from tests.integration.trainer.trainer_helpers import Run, make_group, samples_of
+from tests.support import WAIT_S
 
 torch.set_num_threads(1)
 
@@ -140,6 +152,63 @@ async def test_a_satellite_killed_in_the_reduction_loses_nothing(tmp_path):
         assert "cell-2" not in updated.micro_cells.values()
         published = (await run.until(lambda: run.of(WeightsPublished, version=2)))[0]
         assert_same(published.path, expected[1])
+
+
+def poisoned(micro: MicroStep) -> MicroStep:
+    """An advantage of 1e30."""
+    row = micro.rows[0]
+    return msgspec.structs.replace(
+        micro, rows=[msgspec.structs.replace(row, advantages=pack([1e30] * int(row.targets.sum()), "float32"))]
+    )
+
+
+async def test_samples_that_cannot_be_trained_are_set_aside_and_the_cells_go_on(tmp_path):
+    """B1, A8: of twelve samples over three cells four are impossible (advantages beyond reason, a token that the model does not have, rows that are
+    lost): the update is that of the other eight, the fact names the four with their reasons, and the next step is trained by the same processes."""
+    async with Run(tmp_path / "run") as run:
+        await two_satellites_in_training(run)
+        micros = [micro for index in range(6) for micro in make_group(0, index)]
+        sound = [micro for place, micro in enumerate(micros) if place not in (1, 4, 5, 8)]
+        expected = reference(run, tmp_path / "reference", [sound])
+        micros[1], micros[4] = poisoned(micros[1]), poisoned(micros[4])
+        strange = msgspec.structs.replace(micros[5].rows[0], tokens=pack([-1] * micros[5].rows[0].length, "int32"))
+        micros[5] = msgspec.structs.replace(micros[5], rows=[strange])
+        all_samples = samples_of(micros)
+        gone = samples_of([micros[8]])
+        micros[8] = msgspec.structs.replace(micros[8], rows=[], blob="0" * 64, sample_ids=gone)
+        for index in range(6):
+            await run.extend(0, index, micros[2 * index : 2 * index + 2])
+        await run.close(0, micros, all_samples)
+        updated = (await run.until(lambda: run.of(StepUpdated, step=0)))[0]
+        assert sorted(updated.sample_ids) == samples_of(sound)
+        assert sorted([*updated.sample_ids, *updated.set_aside]) == all_samples and all(updated.set_aside.values())
+        assert "advantage" in updated.set_aside[samples_of([micros[1]])[0]] and "no blob" in updated.set_aside[gone[0]]
+        assert updated.metrics["divisor"] == 8 and updated.metrics["set_aside"] == 4
+        assert_same(run.folder.checkpoints / "v000001" / "weights.safetensors", expected[0])
+        await run.until(lambda: [alarm.kind for alarm in run.of(AlarmRaised)] == ["untrainable"])
+        await run.until(lambda: run.of(StepOpened, step=1))
+        await run.extend(1, 6, more := make_group(1, 6))
+        await run.close(1, more)
+        await run.until(lambda: run.of(StepUpdated, step=1))
+        assert all(trainer.returncode is None for trainer in run.trainers.values()), "no process ended"
+
+
+async def test_a_core_that_loses_batch_after_batch_gives_up(tmp_path):
+    """Three steps in a row of which nothing can be trained: the third is not updated, and the process says so with the code that ends the run."""
+    async with Run(tmp_path / "run", cells=1) as run:
+        await run.start_trainer(0)
+        await run.burst(2)
+        await run.role(0, "rollout")
+        await run.role(0, "training")
+        for step in range(3):
+            await run.until(lambda step=step: run.of(StepOpened, step=step))
+            micros = [poisoned(micro) for micro in make_group(step, step)]
+            await run.extend(step, step, micros)
+            await run.close(step, micros)
+        assert await asyncio.wait_for(run.trainers[0].wait(), WAIT_S) == EXIT_GAVE_UP
+        assert [fact.step for fact in run.of(StepUpdated)] == [0, 1] and not run.of(StepUpdated)[1].sample_ids
+        said = next((run.folder.logs).glob("services.trainer*0.log")).read_text().splitlines()[-1]
+        assert "nothing could be trained in 3 steps in a row" in said and "version 2" in said
 
 
 async def test_cells_that_are_asked_back_in_mid_step_lose_nothing(tmp_path):

@@ -13,6 +13,7 @@ from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
 from gyre.config.cells import serves
 from gyre.ids import micro_id
 from gyre.records import (
+    AlarmRaised,
     BatchClosed,
     BatchExtended,
     BurstOpened,
@@ -92,7 +93,18 @@ class Run(TestRun):
         self.scheduler, self.gateway, self.cell, self.trajproc = [
             await self.bus(name) for name in ("scheduler", "gateway", "cell", "trajproc")
         ]
-        self.listen((RoleChanged, StepOpened, StepJoined, StepUpdated, WeightsPublished, BatchExtended, BatchClosed))
+        self.listen(
+            (
+                RoleChanged,
+                StepOpened,
+                StepJoined,
+                StepUpdated,
+                WeightsPublished,
+                BatchExtended,
+                BatchClosed,
+                AlarmRaised,
+            )
+        )
         await self.burst(0)
         return self
 

@@ -3,6 +3,7 @@
 import math
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from gyre.records.lifecycle import FINAL, ExecutionState
 from services.scheduler.core import Settings, State, apply, decide
 from services.scheduler.core.fold import runs
+from services.scheduler.core.fold.executions import TYPES_MAX, _learn
 from services.scheduler.core.groups import ACTIVE
 from tests.unit.scheduler import facts
 from tests.unit.scheduler.world import World
@@ -72,6 +74,32 @@ def test_what_the_table_does_not_allow_is_refused_and_counted():
     apply(state, facts.ended("g000000-e0", ending="completed"))
     assert state_of(state) == "leased"
     assert dict(state.refused) == {"leased->completed": 1}
+
+
+def test_what_the_trainer_set_aside_is_dropped_with_the_step():
+    """C9: two members of a batch, one is trained, one was impossible: the group is over at the update, before the drop is told, so that the boundary
+    behind it dispatches as many groups as the law says; its own fact then changes nothing."""
+    state = one_dispatched(size=2)
+    names = ["g000000-e0", "g000000-e1"]
+    for name in names:
+        for fact in (facts.leased(name), facts.running(name), facts.ended(name), facts.ready(name)):
+            apply(state, fact)
+    samples = [f"{name}-a1" for name in names]
+    apply(state, facts.extended(0, "g000000", samples))
+    apply(state, facts.closed(0, ["g000000"], samples))
+    apply(state, msgspec.structs.replace(facts.updated(0, samples[:1]), set_aside={samples[1]: "why"}))
+    assert not state.groups and state.outstanding_groups == 0
+    assert {kind: count for kind, count in state.executions_by_state.items() if count} == {"trained": 1, "dropped": 1}
+    apply(state, facts.dropped("g000000-e1", 1, "untrainable"))
+    assert state.outstanding_groups == 0 and state.refused == {}
+
+
+def test_a_type_for_each_task_does_not_fill_the_memory():
+    """agent-lightning#438: durations of the types first seen last."""
+    state = one_dispatched()
+    for index in range(TYPES_MAX + 10):
+        _learn(state, msgspec.structs.replace(facts.ended("g000000-e0"), task_type=f"t{index}", occupancy_s=1.0))
+    assert len(state.estimates) == TYPES_MAX and "t9" not in state.estimates and "t10" in state.estimates
 
 
 def test_a_dropped_duplicate_leaves_its_execution_alone():

@@ -3,6 +3,7 @@
 import math
 import random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from gyre.config import TierConfig
 from services.scheduler.core import Settings, State, apply
 from services.scheduler.core.dispatch import in_order
 from services.scheduler.core.estimate import Estimate, predicted_group_s
+from services.scheduler.core.queue import TENANTS_MAX
 from tests.unit.scheduler import facts
 
 TIERS = tuple(TierConfig(name=name) for name in ("short", "middle", "long"))
@@ -101,3 +103,37 @@ def test_a_large_group_costs_its_tenant_as_much_as_its_executions():
         apply(state, of_tenant(index, "large" if index % 2 else "small", 4 if index % 2 else 1))
     first = [group.task.tenant for group, _ in zip(in_order(state), range(25), strict=False)]
     assert first.count("large") == pytest.approx(5, abs=1)
+
+
+def test_one_that_waits_for_ever_does_not_hold_all_that_went_before_it():
+    """agent-lightning#438: the oldest group stays (its tier is full), ten thousand others come and go; what is remembered is of what waits."""
+    state = fresh()
+    apply(state, facts.submitted(0, at_s=0.0))
+    for index in range(1, 10_000):
+        apply(state, facts.submitted(index, at_s=float(index)))
+        state.queue.remove(f"g{index:06d}")
+    assert len(state.queue.arrivals) < 200 and state.queue.oldest_s == 0.0
+
+
+def test_a_tenant_for_each_task_does_not_fill_the_memory():
+    """agent-lightning#438: two that wait and compete keep their places; of the others those that were served least are forgotten first."""
+    state = fresh()
+
+    def submitted(index: int, tenant: str, size: int = 1):
+        fact = facts.submitted(index, size, at_s=float(index))
+        return msgspec.structs.replace(fact, task=msgspec.structs.replace(fact.task, tenant=tenant))
+
+    def served(index: int) -> None:
+        group = state.queue.remove(f"g{index:06d}")
+        state.queue.charge(group, state.settings, state.estimates)
+
+    for index, tenant in enumerate(("waits", "busy", "waits", "busy")):
+        apply(state, submitted(index, tenant, 4))
+    served(0)
+    served(1)
+    kept = dict(state.queue.served)
+    for index in range(4, 4 + 3 * TENANTS_MAX):
+        apply(state, submitted(index, f"t{index}"))
+        served(index)
+    assert len(state.queue.served) <= TENANTS_MAX + 3
+    assert {tenant: state.queue.served[tenant] for tenant in kept} == kept

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from services.trainer import checkpoint
-from services.trainer.publish import publish_file
+from services.trainer.publish import prune_published, publish_file
 
 TENSORS = {"w": torch.arange(6.0).reshape(2, 3)}
 
@@ -80,3 +80,12 @@ def test_a_published_file_outlives_its_checkpoint_and_is_made_once(tmp_path):
     checkpoint.prune(tmp_path / "checkpoints", 1)
     assert checkpoint.digest_of(tmp_path / "weights" / "v000003.safetensors") == fact.checksum
     assert fact.version == 3 and fact.bytes == os.stat(fact.path).st_size
+
+
+def test_published_weights_do_not_fill_the_disk(tmp_path):
+    """A4. A run of five publishes keeps the newest four; three at least, whatever is configured: somebody may be about to load them."""
+    for kept, left in ((4, [2, 3, 4, 5]), (1, [3, 4, 5])):
+        for version in range(1, 6):
+            (tmp_path / f"v{version:06d}.safetensors").touch()
+        prune_published(tmp_path, kept)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [f"v{version:06d}.safetensors" for version in left]

@@ -1,6 +1,6 @@
 """What a trainer cell makes of the facts: bursts of any length, and whose turn it is (A4, A9)."""
 
-from gyre.records import BurstOpened, RoleChanged, WeightsPublished
+from gyre.records import BurstOpened, RoleChanged, StepOpened, StepUpdated, WeightsPublished
 from services.trainer.core.facts import Facts, Turn
 
 
@@ -47,3 +47,28 @@ def test_a_cell_without_a_rollout_process_trains_as_soon_as_it_is_asked():
     assert folded(asked).turn is Turn.REST and folded(asked, always_trains=True).turn is Turn.LOAD
     facts = folded(role("rollout", "requested", change=2), asked, role("training", "unloaded", change=5, cell="cell-1"))
     assert facts.turn is Turn.RELEASE
+
+
+def updated(step: int, samples: tuple[str, ...] = (), refused: tuple[str, ...] = ()) -> StepUpdated:
+    return StepUpdated(
+        step=step, version=step + 1, burst=0, sample_ids=list(samples), micro_cells={}, metrics={}, opened_at_s=0.0, at_s=0.0,
+        set_aside=dict.fromkeys(refused, "why"),
+    )  # fmt: skip
+
+
+def test_steps_in_a_row_that_lost_every_sample_are_counted_over_restarts():
+    """Step 0 lost, 1 trained one and lost one, 2 had no gradient at all, 3 and 4 lost: two in a row before step 5. A repeat counts once."""
+    lost = [updated(0, refused=("a",)), updated(1, ("b",), ("c",)), updated(2), updated(3, refused=("d",))]
+    facts = folded(*lost, updated(4, refused=("e",)), updated(4, refused=("e",)))
+    assert [facts.lost_before(step) for step in (1, 2, 3, 4, 5)] == [1, 0, 0, 1, 2]
+
+
+def test_what_is_remembered_of_steps_does_not_grow_with_the_run():
+    """agent-lightning#438: a thousand steps later everything of before is forgotten but the burst whose publish may be due."""
+    facts = Facts("cell-0")
+    for step in range(1000):
+        for fact in (burst(step, step, 1), StepOpened(step=step, burst=step, at_s=0.0), updated(step)):
+            facts.apply(fact)
+        facts.apply(WeightsPublished(version=step, path="w", checksum="c", bytes=1, at_s=0.0))
+        facts.forget_before(step)
+    assert {len(kept) for kept in (facts.opened, facts.updated, facts.published)} == {1} and len(facts.bursts) <= 2

@@ -148,8 +148,8 @@ def test_rows_that_contradict_themselves_are_refused():
     """B1, B6, B8."""
     row = make_row("a", 1, 10)
     targets = int(row.targets.sum())
-    check_row(row, VOCAB)
-    check_row(msgspec.structs.replace(row, **runs([4, 3, 2, 1], [-1, 0, 1, 0])), VOCAB)
+    check_row(row, VOCAB, 0)
+    check_row(msgspec.structs.replace(row, **runs([4, 3, 2, 1], [-1, 0, 1, 0])), VOCAB, 0)
     wrong = {
         "a first token is a target": {"sequences": pack(np.where(np.arange(10) < targets, 0, -1), "int32")},
         "unknown token": {"tokens": pack(np.full(10, VOCAB), "int32")},
@@ -167,7 +167,7 @@ def test_rows_that_contradict_themselves_are_refused():
     }
     for fields in wrong.values():
         with pytest.raises(InvalidInput):
-            check_row(msgspec.structs.replace(row, **fields), VOCAB)
+            check_row(msgspec.structs.replace(row, **fields), VOCAB, 0)
 
 
 def runs(lengths: list[int], parents: list[int]) -> dict[str, bytes]:

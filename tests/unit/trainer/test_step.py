@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gyre.errors import InvariantBroken
+from gyre.errors import GaveUp, InvariantBroken
 from services.trainer.core import events as e
 from services.trainer.core import step as s
 from services.trainer.core.step import Batch, Phase, StepState, Verdict, decide
@@ -202,6 +202,34 @@ def test_a_batch_that_closes_without_what_it_took_in_is_a_defect():
     state = computed_by(opened(known=("a", "b", "c")), CORE, "c")
     with pytest.raises(InvariantBroken):
         play(state, e.Closed(3, BATCH))
+
+
+def test_a_sum_that_is_not_finite_is_thrown_away_and_everything_is_computed_again():
+    """Nothing was applied: satellites drop their part and may join again at once, the core forgets its own; then the same batch is updated."""
+    state, effects = play(updating(), e.Spoiled())
+    assert [type(effect) for effect in effects] == [e.Expel, e.Expel, e.Forget]
+    assert state.phase is Phase.OPEN and state.cells == (CORE,) and not state.computed and state.batch == BATCH
+    state, effects = play(state, e.Join(ONE))
+    assert effects == [e.SendStep(ONE, joined=True, mid_batch=False)]
+    state, effects = play(
+        state, e.Claim(ONE, "a", 3), e.Computed(ONE, "a"), e.Claim(CORE, "b", 3), e.Computed(CORE, "b")
+    )
+    assert effects == [e.Reduce(2, (CORE, ONE))]
+    state, effects = play(state, e.ReduceEnded(2, True))
+    assert effects == [e.Update(BATCH, {"a": ONE, "b": CORE})]
+    assert play(state, e.Updated())[0].step == 4
+
+
+def test_a_step_whose_sum_is_never_finite_is_given_up():
+    """A bound on repeating, by step: the next one begins to count anew."""
+    state = updating()
+    for _ in range(s.SPOILED_MAX - 1):
+        state, _ = play(state, e.Spoiled())
+        state = computed_by(state, CORE, "a", "b")
+        state, _ = play(state, e.ReduceEnded(state.round, True))
+    with pytest.raises(GaveUp, match="version 3, on disk"):
+        play(state, e.Spoiled())
+    assert play(state, e.Updated(), e.Open())[0].spoiled == 0
 
 
 def test_a_batch_without_micro_steps_updates_at_once():

@@ -4,7 +4,7 @@ import pytest
 
 from gyre import ids
 from gyre import records as r
-from services.trajproc.core.running import SEEN_MIN, RunningRewards
+from services.trajproc.core.running import SEEN_MIN, TYPES_MAX, RunningRewards
 from tests.unit.trajproc.builders import Live, config, dispatched, ended, execution, group, opened, started
 
 
@@ -63,3 +63,14 @@ def test_a_restart_has_the_same_means():
     live = practised("running")
     again = Live(live.processor.config, past=live.stream)
     assert again.said == [] and again.processor.running.mean("repair") == live.processor.running.mean("repair") == 0.75
+
+
+def test_a_type_for_each_task_does_not_fill_the_memory():
+    """agent-lightning#438: the types judged last are kept; one that is still judged stays however many come beside it."""
+    running = RunningRewards(4)
+    running.learn("kept", [1.0] * SEEN_MIN)
+    for index in range(2 * TYPES_MAX):
+        running.learn(f"t{index}", [0.0])
+        if index % 100 == 0:
+            running.learn("kept", [1.0])
+    assert len(running._means) == TYPES_MAX and running.mean("kept") == 1.0

@@ -11,7 +11,7 @@ from gyre import records as r
 from gyre.records import encode
 from services.trainer.gradient import check_row
 from services.trajproc.core.tree import Known, TreeBuilder
-from tests.unit.trajproc.builders import Live, call, config, dispatched, ended, execution, opened, started
+from tests.unit.trajproc.builders import VERSIONS, Live, call, config, dispatched, ended, execution, opened, started
 
 A = "g000001"
 NAME = ids.execution_id(A, 0)
@@ -189,7 +189,7 @@ def test_no_record_whatever_it_holds_stops_the_processor_or_reaches_the_trainer_
     for micro in live.queue:
         assert encode(micro)
         for row in micro.rows:
-            check_row(row, 2**31)
+            check_row(row, 2**31, VERSIONS)
     assert {row.sample_id for micro in live.queue for row in micro.rows} == {f"{A}-e0-a1", f"{A}-e1-a1"}
 
 

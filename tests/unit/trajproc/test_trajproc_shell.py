@@ -95,11 +95,13 @@ async def test_a_missing_record_is_said_once_and_not_folded_before_it_comes_roun
     assert [type(record).__name__ for record in bus.published] == ["CallSetAside", "SampleReady"]
 
 
-async def test_blobs_of_steps_that_are_done_are_swept_and_not_while_the_past_is_folded(tmp_path, monkeypatch):
-    """Step 3 was opened at 5000 s: what was stored up to ten minutes before, 4400 s, goes; the past's steps sweep nothing."""
-    swept: list[float] = []
+async def test_blobs_go_when_their_step_is_done_and_not_while_the_past_is_folded(tmp_path, monkeypatch):
+    """Steps 1 and 2 are of the past: there may be blobs of a later one. At the update of step 3 all that was stored is of steps that are done."""
     blobs = BlobStore(tmp_path)
-    monkeypatch.setattr(blobs, "sweep", swept.append)
+    there = []
+    clear = blobs.clear
+    monkeypatch.setattr(blobs, "clear", lambda: there.append(clear()))
+    blobs.put(b"rows")
 
     class Past:
         def __init__(self, _bus, _after) -> None: ...
@@ -117,4 +119,4 @@ async def test_blobs_of_steps_that_are_done_are_swept_and_not_while_the_past_is_
 
     monkeypatch.setattr(shell, "Facts", Past)
     await shell.App(Processor(config(), PAYLOAD), FakeBus(), blobs, ManualClock(9e3)).follow()
-    assert swept == [4400.0]
+    assert there == [1]

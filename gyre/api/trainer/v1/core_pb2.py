@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egyre/api/trainer/v1/core.proto\x12\x13gyre.api.trainer.v1\"\xe9\x02\n\x0cTrainRequest\x12)\n\x04join\x18\x01 \x01(\x0b\x32\x19.gyre.api.trainer.v1.JoinH\x00\x12\x31\n\x08\x63omputed\x18\x02 \x01(\x0b\x32\x1d.gyre.api.trainer.v1.ComputedH\x00\x12/\n\x07reduced\x18\x03 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.ReducedH\x00\x12\x33\n\tcommitted\x18\x04 \x01(\x0b\x32\x1e.gyre.api.trainer.v1.CommittedH\x00\x12/\n\x07\x63laimed\x18\x05 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.ClaimedH\x00\x12+\n\x05\x61live\x18\x06 \x01(\x0b\x32\x1a.gyre.api.trainer.v1.AliveH\x00\x12/\n\x07leaving\x18\x07 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.LeavingH\x00\x42\x06\n\x04\x62ody\"\x82\x02\n\rTrainResponse\x12)\n\x04step\x18\x01 \x01(\x0b\x32\x19.gyre.api.trainer.v1.StepH\x00\x12-\n\x06reduce\x18\x02 \x01(\x0b\x32\x1b.gyre.api.trainer.v1.ReduceH\x00\x12-\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1b.gyre.api.trainer.v1.CommitH\x00\x12/\n\x07release\x18\x04 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.ReleaseH\x00\x12/\n\x07verdict\x18\x05 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.VerdictH\x00\x42\x06\n\x04\x62ody\"\x14\n\x04Join\x12\x0c\n\x04\x63\x65ll\x18\x01 \x01(\t\"\x07\n\x05\x41live\"\t\n\x07Leaving\")\n\x07\x43laimed\x12\x10\n\x08micro_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x05\"\xab\x01\n\x07Verdict\x12\x10\n\x08micro_id\x18\x01 \x01(\t\x12\x33\n\x06\x61nswer\x18\x02 \x01(\x0e\x32#.gyre.api.trainer.v1.Verdict.Answer\"Y\n\x06\x41nswer\x12\x16\n\x12\x41NSWER_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x41NSWER_COMPUTE\x10\x01\x12\x0f\n\x0b\x41NSWER_PASS\x10\x02\x12\x12\n\x0e\x41NSWER_DISCARD\x10\x03\"b\n\x08\x43omputed\x12\x10\n\x08micro_id\x18\x01 \x01(\t\x12\x31\n\x07samples\x18\x02 \x03(\x0b\x32 .gyre.api.trainer.v1.SampleStats\x12\x11\n\tcompute_s\x18\x03 \x01(\x01\"\x9c\x01\n\x0bSampleStats\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x13\n\x0btraceparent\x18\x02 \x01(\t\x12\x38\n\x04sums\x18\x03 \x03(\x0b\x32*.gyre.api.trainer.v1.SampleStats.SumsEntry\x1a+\n\tSumsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"=\n\x04Step\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\x15\n\rsnapshot_path\x18\x02 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\t\"[\n\x06Reduce\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\r\n\x05round\x18\x02 \x01(\x05\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nstore_path\x18\x05 \x01(\t\"A\n\x07Reduced\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\r\n\x05round\x18\x02 \x01(\x05\x12\n\n\x02ok\x18\x03 \x01(\x08\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x16\n\x06\x43ommit\x12\x0c\n\x04step\x18\x01 \x01(\x05\"\x19\n\tCommitted\x12\x0c\n\x04step\x18\x01 \x01(\x05\"\t\n\x07Release\"\x11\n\x0fGetStateRequest\"r\n\x10GetStateResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x11\n\tstep_open\x18\x02 \x01(\x08\x12\r\n\x05\x63\x65lls\x18\x03 \x03(\t\x12\x16\n\x0emicro_computed\x18\x04 \x01(\x05\x12\x13\n\x0bmicro_known\x18\x05 \x01(\x05\x32\xba\x01\n\x0b\x43oreService\x12R\n\x05Train\x12!.gyre.api.trainer.v1.TrainRequest\x1a\".gyre.api.trainer.v1.TrainResponse(\x01\x30\x01\x12W\n\x08GetState\x12$.gyre.api.trainer.v1.GetStateRequest\x1a%.gyre.api.trainer.v1.GetStateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egyre/api/trainer/v1/core.proto\x12\x13gyre.api.trainer.v1\"\xe9\x02\n\x0cTrainRequest\x12)\n\x04join\x18\x01 \x01(\x0b\x32\x19.gyre.api.trainer.v1.JoinH\x00\x12\x31\n\x08\x63omputed\x18\x02 \x01(\x0b\x32\x1d.gyre.api.trainer.v1.ComputedH\x00\x12/\n\x07reduced\x18\x03 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.ReducedH\x00\x12\x33\n\tcommitted\x18\x04 \x01(\x0b\x32\x1e.gyre.api.trainer.v1.CommittedH\x00\x12/\n\x07\x63laimed\x18\x05 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.ClaimedH\x00\x12+\n\x05\x61live\x18\x06 \x01(\x0b\x32\x1a.gyre.api.trainer.v1.AliveH\x00\x12/\n\x07leaving\x18\x07 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.LeavingH\x00\x42\x06\n\x04\x62ody\"\x82\x02\n\rTrainResponse\x12)\n\x04step\x18\x01 \x01(\x0b\x32\x19.gyre.api.trainer.v1.StepH\x00\x12-\n\x06reduce\x18\x02 \x01(\x0b\x32\x1b.gyre.api.trainer.v1.ReduceH\x00\x12-\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1b.gyre.api.trainer.v1.CommitH\x00\x12/\n\x07release\x18\x04 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.ReleaseH\x00\x12/\n\x07verdict\x18\x05 \x01(\x0b\x32\x1c.gyre.api.trainer.v1.VerdictH\x00\x42\x06\n\x04\x62ody\"\x14\n\x04Join\x12\x0c\n\x04\x63\x65ll\x18\x01 \x01(\t\"\x07\n\x05\x41live\"\t\n\x07Leaving\")\n\x07\x43laimed\x12\x10\n\x08micro_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x05\"\xab\x01\n\x07Verdict\x12\x10\n\x08micro_id\x18\x01 \x01(\t\x12\x33\n\x06\x61nswer\x18\x02 \x01(\x0e\x32#.gyre.api.trainer.v1.Verdict.Answer\"Y\n\x06\x41nswer\x12\x16\n\x12\x41NSWER_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x41NSWER_COMPUTE\x10\x01\x12\x0f\n\x0b\x41NSWER_PASS\x10\x02\x12\x12\n\x0e\x41NSWER_DISCARD\x10\x03\"b\n\x08\x43omputed\x12\x10\n\x08micro_id\x18\x01 \x01(\t\x12\x31\n\x07samples\x18\x02 \x03(\x0b\x32 .gyre.api.trainer.v1.SampleStats\x12\x11\n\tcompute_s\x18\x03 \x01(\x01\"\xad\x01\n\x0bSampleStats\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x13\n\x0btraceparent\x18\x02 \x01(\t\x12\x38\n\x04sums\x18\x03 \x03(\x0b\x32*.gyre.api.trainer.v1.SampleStats.SumsEntry\x12\x0f\n\x07refused\x18\x04 \x01(\t\x1a+\n\tSumsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"=\n\x04Step\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\x15\n\rsnapshot_path\x18\x02 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\t\"[\n\x06Reduce\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\r\n\x05round\x18\x02 \x01(\x05\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nstore_path\x18\x05 \x01(\t\"A\n\x07Reduced\x12\x0c\n\x04step\x18\x01 \x01(\x05\x12\r\n\x05round\x18\x02 \x01(\x05\x12\n\n\x02ok\x18\x03 \x01(\x08\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x16\n\x06\x43ommit\x12\x0c\n\x04step\x18\x01 \x01(\x05\"\x19\n\tCommitted\x12\x0c\n\x04step\x18\x01 \x01(\x05\"\t\n\x07Release\"\x11\n\x0fGetStateRequest\"r\n\x10GetStateResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x11\n\tstep_open\x18\x02 \x01(\x08\x12\r\n\x05\x63\x65lls\x18\x03 \x03(\t\x12\x16\n\x0emicro_computed\x18\x04 \x01(\x05\x12\x13\n\x0bmicro_known\x18\x05 \x01(\x05\x32\xba\x01\n\x0b\x43oreService\x12R\n\x05Train\x12!.gyre.api.trainer.v1.TrainRequest\x1a\".gyre.api.trainer.v1.TrainResponse(\x01\x30\x01\x12W\n\x08GetState\x12$.gyre.api.trainer.v1.GetStateRequest\x1a%.gyre.api.trainer.v1.GetStateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,25 +52,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMPUTED']._serialized_start=939
   _globals['_COMPUTED']._serialized_end=1037
   _globals['_SAMPLESTATS']._serialized_start=1040
-  _globals['_SAMPLESTATS']._serialized_end=1196
-  _globals['_SAMPLESTATS_SUMSENTRY']._serialized_start=1153
-  _globals['_SAMPLESTATS_SUMSENTRY']._serialized_end=1196
-  _globals['_STEP']._serialized_start=1198
-  _globals['_STEP']._serialized_end=1259
-  _globals['_REDUCE']._serialized_start=1261
-  _globals['_REDUCE']._serialized_end=1352
-  _globals['_REDUCED']._serialized_start=1354
-  _globals['_REDUCED']._serialized_end=1419
-  _globals['_COMMIT']._serialized_start=1421
-  _globals['_COMMIT']._serialized_end=1443
-  _globals['_COMMITTED']._serialized_start=1445
-  _globals['_COMMITTED']._serialized_end=1470
-  _globals['_RELEASE']._serialized_start=1472
-  _globals['_RELEASE']._serialized_end=1481
-  _globals['_GETSTATEREQUEST']._serialized_start=1483
-  _globals['_GETSTATEREQUEST']._serialized_end=1500
-  _globals['_GETSTATERESPONSE']._serialized_start=1502
-  _globals['_GETSTATERESPONSE']._serialized_end=1616
-  _globals['_CORESERVICE']._serialized_start=1619
-  _globals['_CORESERVICE']._serialized_end=1805
+  _globals['_SAMPLESTATS']._serialized_end=1213
+  _globals['_SAMPLESTATS_SUMSENTRY']._serialized_start=1170
+  _globals['_SAMPLESTATS_SUMSENTRY']._serialized_end=1213
+  _globals['_STEP']._serialized_start=1215
+  _globals['_STEP']._serialized_end=1276
+  _globals['_REDUCE']._serialized_start=1278
+  _globals['_REDUCE']._serialized_end=1369
+  _globals['_REDUCED']._serialized_start=1371
+  _globals['_REDUCED']._serialized_end=1436
+  _globals['_COMMIT']._serialized_start=1438
+  _globals['_COMMIT']._serialized_end=1460
+  _globals['_COMMITTED']._serialized_start=1462
+  _globals['_COMMITTED']._serialized_end=1487
+  _globals['_RELEASE']._serialized_start=1489
+  _globals['_RELEASE']._serialized_end=1498
+  _globals['_GETSTATEREQUEST']._serialized_start=1500
+  _globals['_GETSTATEREQUEST']._serialized_end=1517
+  _globals['_GETSTATERESPONSE']._serialized_start=1519
+  _globals['_GETSTATERESPONSE']._serialized_end=1633
+  _globals['_CORESERVICE']._serialized_start=1636
+  _globals['_CORESERVICE']._serialized_end=1822
 # @@protoc_insertion_point(module_scope)

@@ -90,7 +90,7 @@ class Computed(_message.Message):
     def __init__(self, micro_id: _Optional[str] = ..., samples: _Optional[_Iterable[_Union[SampleStats, _Mapping]]] = ..., compute_s: _Optional[float] = ...) -> None: ...
 
 class SampleStats(_message.Message):
-    __slots__ = ("sample_id", "traceparent", "sums")
+    __slots__ = ("sample_id", "traceparent", "sums", "refused")
     class SumsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -101,10 +101,12 @@ class SampleStats(_message.Message):
     SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     SUMS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
     sample_id: str
     traceparent: str
     sums: _containers.ScalarMap[str, float]
-    def __init__(self, sample_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., sums: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    refused: str
+    def __init__(self, sample_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., sums: _Optional[_Mapping[str, float]] = ..., refused: _Optional[str] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("step", "snapshot_path", "checksum")

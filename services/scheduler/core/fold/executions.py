@@ -9,6 +9,8 @@ from services.scheduler.core.history import Ended
 from services.scheduler.core.state import State
 
 _S = ExecutionState
+TYPES_MAX = 4096
+"""Task types of which durations are remembered, the ones first seen last: with a type for each task none is ever learned, and all would be kept."""
 
 
 def _leased(state: State, fact: r.ExecutionLeased) -> None:
@@ -79,6 +81,8 @@ def _learn(state: State, fact: r.ExecutionEnded) -> None:
     estimate = state.estimates.get(fact.task_type)
     if estimate is None:
         estimate = state.estimates[fact.task_type] = Estimate()
+        if len(state.estimates) > TYPES_MAX:
+            del state.estimates[next(iter(state.estimates))]
     estimate.learn(fact.occupancy_s)
 
 

@@ -31,12 +31,16 @@ def _batch_closed(state: State, fact: r.BatchClosed) -> None:
 
 
 def _step_updated(state: State, fact: r.StepUpdated) -> None:
-    """Trained: what gave a gradient, and what the batch counted in its divisor (a sample with zero advantage has no gradient)."""
+    """Trained: what gave a gradient, and what the batch counted in its divisor (a sample with zero advantage has no gradient). Dropped: what the
+    trainer set aside; it is over before its SampleDropped comes, so that a boundary in between counts as many outstanding groups as there are."""
     if fact.version > state.steps_done:
         state.pace.updated(fact.at_s)
         state.history.updated_at_s = fact.at_s
     state.steps_done = max(state.steps_done, fact.version)
     batch = state.batches.pop(fact.step, [])
+    for group, execution in of_samples(state, fact.set_aside):
+        if execution.state not in FINAL and move(state, group, execution, _S.DROPPED):
+            close_if_over(state, group)
     for group, execution in of_samples(state, dict.fromkeys([*fact.sample_ids, *batch])):
         if execution.state in FINAL:
             continue

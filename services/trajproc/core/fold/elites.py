@@ -50,6 +50,11 @@ def closed(pool: Pool, fact: r.BatchClosed) -> None:
     _forget(pool, pool.elites.expire(fact.step + 1, pool.config.age_steps_max))
 
 
+def impossible(pool: Pool, sample_id: str) -> None:
+    """The trainer could do nothing with it: it is not replayed."""
+    _forget(pool, pool.elites.remove(sample_id))
+
+
 def _forget(pool: Pool, keys: list[str]) -> None:
     for key in keys:
         pool.unsaved.pop(key, None)

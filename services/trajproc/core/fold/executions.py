@@ -63,14 +63,21 @@ def _fence(pool: Pool, group: Group, attempt_base: int) -> bool:
     return True
 
 
+def _group_of(
+    pool: Pool, fact: r.ExecutionLeased | r.ExecutionStarted | r.CallRecorded | r.ExecutionEnded
+) -> Group | None:
+    """None when nothing more is wanted of it, or the execution is another group's."""
+    return pool.group(fact.group_id) if fact.execution_id.rpartition("-e")[0] == fact.group_id else None
+
+
 def leased(pool: Pool, fact: r.ExecutionLeased) -> object:
-    if (group := pool.group(fact.group_id)) is not None:
+    if (group := _group_of(pool, fact)) is not None:
         group.member(fact.execution_id).see(fact.attempt)
     return NO_NEWS
 
 
 def started(pool: Pool, fact: r.ExecutionStarted) -> object:
-    if (group := pool.group(fact.group_id)) is not None:
+    if (group := _group_of(pool, fact)) is not None:
         member = group.member(fact.execution_id)
         if member.see(fact.attempt) and member.ended is None:
             member.is_replay = fact.is_replay
@@ -78,7 +85,7 @@ def started(pool: Pool, fact: r.ExecutionStarted) -> object:
 
 
 def called(pool: Pool, fact: r.CallRecorded) -> object:
-    if fact.purpose != "train" or (group := pool.group(fact.group_id)) is None:
+    if fact.purpose != "train" or (group := _group_of(pool, fact)) is None:
         return NO_NEWS
     member = group.member(fact.execution_id)
     if not member.see(fact.attempt) or group.verdicts is not None:
@@ -88,7 +95,7 @@ def called(pool: Pool, fact: r.CallRecorded) -> object:
 
 
 def ended(pool: Pool, fact: r.ExecutionEnded) -> object:
-    if fact.purpose != "train" or (group := pool.group(fact.group_id)) is None:
+    if fact.purpose != "train" or (group := _group_of(pool, fact)) is None:
         return NO_NEWS
     pool.moved_at_s = max(pool.moved_at_s, fact.at_s)
     member = group.member(fact.execution_id)

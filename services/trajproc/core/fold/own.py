@@ -5,6 +5,7 @@ from services.trajproc.core import alarms
 from services.trajproc.core.fold import absent, elites
 from services.trajproc.core.fold.decide import give_up, reopen, take
 from services.trajproc.core.fold.pool import Pool
+from services.trajproc.core.state import Group, InTraining
 
 
 def set_aside(pool: Pool, fact: r.CallSetAside) -> object:
@@ -35,7 +36,7 @@ def _watch_gaming(pool: Pool, fact: r.SampleReady) -> None:
 
 
 def dropped(pool: Pool, fact: r.SampleDropped) -> None:
-    was_pending = pool.said("duplicate", fact.sample_id)
+    was_pending = pool.said("duplicate", fact.sample_id) | pool.said("untrainable", fact.sample_id)
     for verdict in pool.verdicts(fact.group_id, fact.sample_id):
         was_pending |= verdict.fate != "dropped"
         verdict.fate = "dropped"
@@ -63,9 +64,22 @@ def extended(pool: Pool, fact: r.BatchExtended) -> None:
     taken.untrained_targets, taken.untrained_sequences = fact.untrained_targets, fact.untrained_sequences
     if group is not None:
         elites.admit(pool, group, taken)
+        _remember(pool, group, fact)
     if group is not None and not pool.is_streaming:
         batch.held[fact.group_id] = group
     pool.forget(fact.group_id)
+
+
+def _remember(pool: Pool, group: Group, fact: r.BatchExtended) -> None:
+    """The endings of what is trained now: what is said of a sample that the trainer finds impossible is said of its ending."""
+    counted = set(fact.sample_ids)
+    pool.in_training.setdefault(fact.step, {}).update(
+        {
+            verdict.sample_id: InTraining(verdict.ended, group.policy_version)
+            for verdict in group.verdicts or []
+            if verdict.sample_id in counted and verdict.fate != "dropped"
+        }
+    )
 
 
 def overdue(pool: Pool, fact: r.BatchOverdue) -> None:

@@ -13,7 +13,7 @@ from services.trajproc.core.elite import EliteStore
 from services.trajproc.core.running import RunningRewards
 from services.trajproc.core.scoring import GamingWatch, Question, open_questions
 from services.trajproc.core.spans import GroupNames, Spans
-from services.trajproc.core.state import Batch, Group, Verdict
+from services.trajproc.core.state import Batch, Group, InTraining, Verdict
 from services.trajproc.core.tree import Known
 from services.trajproc.core.waiting import ByAge
 
@@ -78,6 +78,8 @@ class Pool:
         self.has_work = False
         """Any group to be trained was ever heard of: before that a batch is not exhausted but early."""
         self.batch: Batch | None = None
+        self.in_training: dict[int, dict[str, InTraining]] = {}
+        """Step → samples of its micro-steps, until its update: the trainer may find one impossible."""
         self.step = 0  # optimizer steps done, as far as they were reported
         self.closed_step = -1
         self.intents: dict[Intent, Any] = {}
@@ -101,6 +103,10 @@ class Pool:
         """Newest burst, and the step it began with."""
         self.moved_at_s = 0.0
         """Newest dispatch, ending or step."""
+
+    def is_over(self, step: int) -> bool:
+        """Whether the step, which is done, is the newest that anything was sent for: nothing that was sent is wanted any more."""
+        return step >= self.closed_step and (self.batch is None or self.batch.step <= step)
 
     # ---- groups in flight
 
@@ -144,7 +150,7 @@ class Pool:
 
     def _ask(self, group: Group) -> list[Question]:
         """What evaluators are still to be asked of those of its executions that are all there, also before the others have ended."""
-        whole = [member for member in group.members.values() if member.is_complete] if self.evaluators else []
+        whole = [member for member in group.dispatched_members if member.is_complete] if self.evaluators else []
         wanted = [one for member in whole for one in open_questions(member.ended, member.scores, self.evaluators)]
         if wanted != self.questions.get(group.group_id, []):
             self.questions_changed += 1

@@ -46,6 +46,14 @@ def duplicate(_pool: Pool, ended: Any, now_s: float) -> Iterator[Any]:
     yield build.dropped(ended, sample_of(ended), "duplicate", now_s, detail="an older attempt")
 
 
+def untrainable(_pool: Pool, found: Any, now_s: float) -> Iterator[Any]:
+    """A sample of a batch that the trainer found impossible."""
+    ended, step = found.sample.ended, found.step
+    yield build.dropped(
+        ended, found.sample_id, "untrainable", now_s, step, step - found.sample.policy_version, found.why
+    )
+
+
 def as_it_is(_pool: Pool, fact: Any, _now_s: float) -> Iterator[Any]:
     """A fact that was made when it was decided: an alarm, a word on what is missing."""
     yield fact
@@ -58,6 +66,7 @@ SPEAKERS: dict[str, Callable[[Pool, Any, float], Iterator[Any]]] = {
     "age": age,
     "close": close,
     "duplicate": duplicate,
+    "untrainable": untrainable,
     "alarm": as_it_is,
     "overdue": as_it_is,
 }

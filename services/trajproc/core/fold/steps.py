@@ -1,8 +1,9 @@
 """Others' facts about steps, boundaries and weights: which batch is open, and how far the run is."""
 
 from gyre import records as r
+from services.trajproc.core.fold import elites
 from services.trajproc.core.fold.pool import NO_NEWS, Pool
-from services.trajproc.core.state import Batch
+from services.trajproc.core.state import Batch, Impossible
 
 
 def opened(pool: Pool, fact: r.StepOpened) -> None:
@@ -18,7 +19,14 @@ def opened(pool: Pool, fact: r.StepOpened) -> None:
 
 
 def updated(pool: Pool, fact: r.StepUpdated) -> None:
+    """What the trainer found impossible leaves training, and what the elite store holds of it."""
     pool.step = max(pool.step, fact.version)
+    steps = [step for step in pool.in_training if step <= fact.step]
+    held = {name: sample for step in steps for name, sample in pool.in_training.pop(step).items()}
+    for name, why in fact.set_aside.items():
+        elites.impossible(pool, name)
+        if name in held:
+            pool.want("untrainable", name, Impossible(name, held[name], fact.step, why))
 
 
 def waterlevel(pool: Pool, fact: r.WaterlevelChanged) -> object:
