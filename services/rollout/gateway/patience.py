@@ -62,7 +62,7 @@ class Patience:
         """Raises TooSlow, HTTPRequestEntityTooLarge."""
         try:
             async with asyncio.timeout(BODY_S):
-                return await request.read()
+                return await _whole(request)
         except TimeoutError as error:
             raise TooSlow(f"the body was not whole after {BODY_S:g} s") from error
 
@@ -101,3 +101,15 @@ def _files_max() -> int:
         return max(soft, wanted)
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+async def _whole(request: web.Request) -> bytes:
+    """As `request.read`, but the request does not keep it: a connection that waits for its next call would hold its last body all the while."""
+    pieces, size = list[bytes](), 0
+    request.content.set_read_chunk_size(request.client_max_size)
+    while piece := await request.content.readany():
+        size += len(piece)
+        if size > request.client_max_size:
+            raise web.HTTPRequestEntityTooLarge(request.client_max_size, size)
+        pieces.append(piece)
+    return b"".join(pieces)

@@ -200,7 +200,8 @@ class CellPool:
         work.at, work.stream = cell, self.stubs[cell].Generate(request, metadata=metadata)
         self.running[cell].add(work)
         try:
-            async for chunk in work.stream:
+            # not `async for`: its generator, left before its end, and the call would hold each other, and the prompt, until they are looked for
+            while (chunk := await work.stream.read()) is not grpc.aio.EOF:
                 if self._take(chunk, work):
                     work.stream.cancel()
                     return "stop"
