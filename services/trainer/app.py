@@ -11,7 +11,7 @@ from gyre.token_log import TokenLog
 from services.trainer.compute import Compute
 from services.trainer.core_cell import CoreCell
 from services.trainer.learner import Learner
-from services.trainer.model import Policy
+from services.trainer.model import Policy, check_device
 from services.trainer.satellite_cell import SatelliteCell
 
 CORE = 0
@@ -24,6 +24,7 @@ async def run(context: Context) -> None:
         raise ConfigError(
             f"cell {context.cell} has no trainer: scheduler.cells is {scheduler.cells}, the last {scheduler.standalone_cells} never train"
         )
+    check_device(context.config.trainer.device)
     directory = model_directory(context.folder, context.config)
     policy = Policy(directory)
     name = cell_id(context.cell)

@@ -50,6 +50,14 @@ def check_directory(directory: Path) -> None:
         raise ConfigError(f"{directory / 'config.json'} is not JSON: {error}") from error
 
 
+def check_device(device: str) -> None:
+    """Raises ConfigError at the start, for it is used only when the cell first trains."""
+    try:
+        torch.empty(1, device=device).add_(1)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise ConfigError(f"trainer.device `{device}` cannot be used: {str(error).splitlines()[0]}") from error
+
+
 def _plain_attention(directory: Path) -> str:
     """For what is computed without packing. transformers' SDPA leaves out soft caps without a word."""
     config = AutoConfig.from_pretrained(directory, local_files_only=True)

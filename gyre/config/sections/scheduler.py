@@ -27,7 +27,7 @@ class SchedulerConfig(Section):
     mode: Literal["elastic", "elastic_plus", "async", "colocate", "hybrid_switch"] = "elastic"
     """Scheduling policy (A9). elastic: one cell at a time by the waterlevel. elastic_plus: the same with a planner that measures. async: a fixed
     split. colocate: the whole pool switches at once. hybrid_switch: trainers are lent to rollout at a step's end while that pays."""
-    cells: Positive = 2
+    cells: Annotated[int, Meta(ge=1, le=1024)] = 2
     """K: all cells, in order; cell 0 is the core. 1 means one cell that does both in turn."""
     training_cells: NotNegative = 0
     """Cells, from the first on, that always train: the fixed split of `async`, and 0 in every other mode."""
@@ -48,7 +48,7 @@ class SchedulerConfig(Section):
     """C_e: executions one cell can serve at a time. Too large: cells never leave rollout early; too small: they queue."""
     groups_per_step: Positive = 8
     """B: groups of one optimizer step, as planned. Dispatch follows what steps really consume (docs/staleness.md)."""
-    group_size: Positive = 8
+    group_size: Annotated[int, Meta(ge=1, le=1024)] = 8
     """N: executions of one group; the baseline is their mean, so at least 2 to learn anything."""
     steps_per_publish: Positive = 1
     """μ: optimizer steps of one burst. More: fewer publishes, more staleness, (μ−1)/2 of it."""

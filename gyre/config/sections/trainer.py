@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gyre.config.sections.base import NotNegative, Positive, Seconds, Section, Share
+from gyre.config.sections.base import NotNegative, Positive, Section, Share
 
+Decay = Annotated[float, Meta(ge=0, lt=1)]
 Band = tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]]
 Correction = Literal["tis_token", "tis_sequence", "mis_token", "mis_sequence", "geometric", "veto"]
 HAVE_THE_RATIO = ("cispo", "aipo", "grpo")
@@ -28,7 +29,7 @@ class TrainerConfig(Section):
     """Share of `lr` that is left at the run's last step; it falls linearly after the warm-up. 1 keeps it constant."""
     weight_decay: Annotated[float, Meta(ge=0)] = 0.0
     """Decoupled weight decay."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
     """AdamW's running-average coefficients."""
     grad_norm_max: Annotated[float, Meta(gt=0)] = 1.0
     """Gradients are clipped to this norm."""
@@ -65,15 +66,15 @@ class TrainerConfig(Section):
     arithmetic only; wider lets staleness through."""
     veto_ratio: Annotated[float, Meta(gt=0, lt=1)] = 1e-4
     """veto leaves out a sequence with any token ratio below this. Towards 1 every sequence that the policy has come to like less goes."""
-    threads: Positive = 1
+    threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     """CPU threads of one trainer cell, and of the warm start. More than the cores that are free make small models many times slower."""
     device: str = "cpu"
     """Where a trainer cell computes."""
     forward_tokens_max: Positive = 8192
     """Tokens of one forward and backward: bounds memory whatever the micro-step's size (a single longer row is taken alone). A sample with more is
     computed twice, first without gradient for what its denominators count."""
-    claim_s: Seconds = 10.0
-    """A claimed micro-step whose cell is silent for this long goes to another cell."""
+    claim_s: Annotated[float, Meta(ge=0.5)] = 10.0
+    """A claimed micro-step whose cell is silent for this long goes to another cell. Far below a second a busy cell is taken for dead."""
     checkpoints_kept: Positive = 3
     """Newest checkpoints that are kept on disk, and newest published weights (3 of these at least)."""
     token_log: bool = True

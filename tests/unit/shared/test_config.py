@@ -39,6 +39,11 @@ def test_every_field_is_documented(section):
         ({"scheduler": {"extra_depth_steps": float("inf")}}, r"`scheduler\.extra_depth_steps` is inf"),
         ({"scheduler": {"tenant_weights": {"a": float("nan")}}}, r"`scheduler\.tenant_weights\.a` is nan"),
         ({"trainer": {"token_band": [0.5, float("inf")]}}, r"`trainer\.token_band\[1\]` is inf"),
+        ({"scheduler": {"cells": 1_000_000}}, "1024"),
+        ({"scheduler": {"group_size": 1_000_000}}, "1024"),
+        ({"trainer": {"betas": [2.0, 0.9]}}, "< 1.0"),
+        ({"trainer": {"threads": 10**9}}, "1024"),
+        ({"trainer": {"claim_s": 1e-9}}, "0.5"),
         ({"scheduler": {"cells": 10**30}}, r"`scheduler\.cells` has more than 64 bits"),
     ],
 )

@@ -20,7 +20,7 @@ from services.trainer.core.divisor import divisor
 from services.trainer.core.events import Batch, Verdict
 from services.trainer.gradient import GRADIENT_NORM_MAX, SampleSeen, accumulate
 from services.trainer.learner import Learner
-from services.trainer.model import Policy
+from services.trainer.model import Policy, check_device
 from services.trainer.optimizer import NotFinite, Optimizer, flat_gradient
 from services.trainer.report import MicroSeen, refused_samples, trained_samples
 from services.trainer.rpc import computed_message, seen_of
@@ -232,3 +232,11 @@ def test_a_model_directory_that_lacks_some_weights_is_refused(model_directory, t
     safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(ConfigError, match="lacks weights"):
         Policy(tmp_path)
+
+
+@pytest.mark.parametrize("device", ["gpu99", "cuda:4096", ""])
+def test_a_device_that_is_not_there_is_refused_at_the_start(device):
+    """Not when the cell first trains, an hour later."""
+    check_device("cpu")
+    with pytest.raises(ConfigError, match=rf"trainer\.device `{device}` cannot be used: \w+"):
+        check_device(device)
