@@ -1,7 +1,12 @@
 """A custom environment that goes wrong in the way its task's payload names; run as a process of its own."""
 
 import asyncio
+import ctypes
+import logging
+import os
+import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -10,8 +15,16 @@ from gyre.env import Environment, Evidence, Score, StepResult, ToolCall, serve
 ACT = {"type": "function", "function": {"name": "act", "parameters": {"type": "object", "properties": {}}}}
 HUGE = 100 * 1024 * 1024
 FOR_EVER_S = 3600.0
-BLOCKED_S = 12.0
-"""Longer than the tests' lease: a process that blocks its own event loop is taken for dead."""
+BLOCKED_S = 12
+"""Longer than the tests' lease: a process that stands still is taken for dead."""
+
+
+class Endless:
+    """Asked for its text, it never answers."""
+
+    def __str__(self) -> str:
+        time.sleep(FOR_EVER_S)
+        return ""
 
 
 class Wayward(Environment):
@@ -29,8 +42,8 @@ class Wayward(Environment):
             self.milestones = {f"m{index:0100d}": 0.0 for index in range(100_000)}
         if self.mode == "milestone weighs text":
             self.milestones = {"acted": "much"}
-        if self.mode == "async step exits":
-            self.step = self._exit
+        if self.mode.startswith("async "):
+            self.step = self._async_step
 
     def tools(self) -> Any:
         return {"tools are sets": [{"type": "function", "function": {"name": "act", "strict": {1}}}]}.get(
@@ -73,14 +86,41 @@ class Wayward(Environment):
                 time.sleep(FOR_EVER_S)
             case "step is huge":
                 return StepResult(content="x" * HUGE)
+            case "step never ends its observation":
+                return Endless(), 0.0, True, False, {}
+            case "step recurses":
+                return self.step(call)
+            case "step prints without end":
+                for _ in range(200):
+                    print("x" * 10_000)
+                    print("y" * 10_000, file=sys.stderr)
+            case "step changes its process":
+                os.chdir("/")
+                os.environ.clear()
+                logging.disable(logging.CRITICAL)
+                for _ in range(50):
+                    threading.Thread(target=time.sleep, args=(FOR_EVER_S,), daemon=True).start()
+            case "step kills its process":
+                os.kill(os.getpid(), signal.SIGKILL)
             case "step is text":
                 return "done"
             case "step holds bytes":
                 return StepResult(content=b"done")
         return StepResult(content="done", done=True)
 
-    async def _exit(self, call: ToolCall) -> StepResult:
-        sys.exit(3)
+    async def _async_step(self, call: ToolCall) -> StepResult:
+        match self.mode:
+            case "async step exits":
+                sys.exit(3)
+            case "async step blocks its loop":
+                time.sleep(FOR_EVER_S)  # noqa: ASYNC251
+            case "async step cancels itself":
+                raise asyncio.CancelledError
+            case "async step waits for ever":
+                await asyncio.sleep(FOR_EVER_S)
+            case "async step leaves tasks":
+                self.left = [asyncio.create_task(asyncio.sleep(FOR_EVER_S)) for _ in range(1000)]
+        return StepResult(content="done", done=True)
 
     def score(self) -> Any:
         good: dict[str, Any] = {"outcome": 1.0, "milestones": {"acted": True}, "evidence": {"looked": 1}}
@@ -117,14 +157,15 @@ class Wayward(Environment):
 
 
 class Blocking(Wayward):
-    """Blocks the event loop of its process once, so that not even heartbeats leave it."""
+    """Holds the interpreter once, as C libraries and regular expressions do, so that not even heartbeats leave its process."""
 
     async def reset(self) -> list[dict[str, Any]]:
         if self.task.payload.get("mode") == "blocks":
-            time.sleep(BLOCKED_S)  # noqa: ASYNC251
+            ctypes.PyDLL(None).sleep(BLOCKED_S)
         await asyncio.sleep(0)
         return [{"role": "user", "content": "go"}]
 
 
 if __name__ == "__main__":
-    serve(Blocking if "--blocking" in sys.argv else Wayward, name="blocking" if "--blocking" in sys.argv else "wayward")
+    kind = next((word.strip("-") for word in sys.argv if word in ("--blocking", "--deadly")), "wayward")
+    serve(Blocking if kind == "blocking" else Wayward, name=kind)

@@ -13,7 +13,10 @@ from tests.support import WAIT_S
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 MB = 1024 * 1024
-WALL_S = {"reset hangs": 2.0, "step hangs": 12.0, "step hangs, then score fails": 12.0, "score hangs": 12.0}
+WALL_S = {
+    "reset hangs": 2.0, "step hangs": 12.0, "step hangs, then score fails": 12.0, "score hangs": 12.0, "async step blocks its loop": 12.0,
+    "async step waits for ever": 12.0, "step never ends its observation": 12.0,
+}  # fmt: skip
 """Long enough for a busy machine to come to the step; everything else ends by itself."""
 
 FAILED = {
@@ -33,6 +36,8 @@ FAILED = {
     "step raises undecodable text": ("environment_error", "RuntimeError: no file ?"),
     "step exits": ("environment_error", "SystemExit(3)"),
     "async step exits": ("environment_error", "SystemExit(3)"),
+    "async step cancels itself": ("environment_error", "CancelledError()"),
+    "step recurses": ("environment_error", "maximum recursion depth"),
     "step is text": ("environment_invalid", "no StepResult with text: str"),
     "step holds bytes": ("environment_invalid", "no StepResult with text"),
     "step hangs, then score fails": ("environment_hung", "a step hung, and score() then failed"),
@@ -52,6 +57,12 @@ SCORED = {
     "": ("completed", "submitted", 1.0),
     "step is huge": ("timed_out", "context", 1.0),
     "step hangs": ("timed_out", "wall", 1.0),
+    "step never ends its observation": ("timed_out", "wall", 1.0),
+    "async step blocks its loop": ("timed_out", "wall", 1.0),
+    "async step waits for ever": ("timed_out", "wall", 1.0),
+    "async step leaves tasks": ("completed", "submitted", 1.0),
+    "step prints without end": ("completed", "submitted", 1.0),
+    "step changes its process": ("completed", "submitted", 1.0),
     "findings are huge": ("completed", "submitted", 1.0),
     "close raises": ("completed", "submitted", 1.0),
 }
@@ -123,7 +134,7 @@ async def test_a_gymnasium_world_is_judged_by_its_rewards_whatever_the_model_doe
 
 
 async def test_a_process_that_was_silent_too_long_is_taken_back_when_it_speaks_again(system):
-    """A plain `time.sleep` in an async method stops heartbeats too, for longer than the lease. The process attaches anew, its execution
+    """What holds the interpreter stops heartbeats too, for longer than the lease. The process attaches anew, its execution
     goes on as the same attempt (nobody else took it), and the next one is served as ever."""
     process = await system.start_environment("--blocking")
     late = await system.ending(await system.submit("blocks", "blocking"))
@@ -133,3 +144,22 @@ async def test_a_process_that_was_silent_too_long_is_taken_back_when_it_speaks_a
     assert after.evaluation.outcome == 1.0 and process.returncode is None
     process.terminate()
     await process.wait()
+
+
+async def test_a_process_of_its_own_is_all_that_an_execution_can_kill(system):
+    """Three processes of one slot each: what kills its process does so at each of its two attempts and is then failed, with what happened; beside it
+    one that does nothing wrong ends at its first attempt."""
+    processes = [await system.start_environment("--deadly", "--slots", "1") for _ in range(3)]
+    deadly = await system.submit("step kills its process", "deadly")
+    harmless = await system.ending(await system.submit("", "deadly"))
+    assert (harmless.ending, harmless.attempt, harmless.evaluation.outcome) == ("completed", 1, 1.0)
+    ending = await system.ending(deadly)
+    assert (ending.ending, ending.reason) == (
+        "failed",
+        "attempts_exhausted",
+    ) and "2 deliveries were lost" in ending.detail
+    assert sorted(process.returncode or 0 for process in processes) == [-9, -9, 0]
+    for process in processes:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()

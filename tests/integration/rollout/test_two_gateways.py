@@ -2,12 +2,15 @@
 
 import asyncio
 import signal
+import threading
 
 import openai
 import pytest_asyncio
 
 from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.bus.server import free_port
+from gyre.env.serving import serve_async
+from gyre.tasks import end
 from tests.support import TestRun
 
 from .conftest import SETTINGS
@@ -86,3 +89,33 @@ async def test_a_session_goes_on_at_the_other_gateway_when_its_own_is_killed(dri
     assert [record.parent for record in records] == ["", *(record.call_id for record in records[:-1])]
     assert [r.parent_tokens for r in records[1:]] == [r.prompt_tokens + len(r.output_ids) // 4 for r in records[:-1]]
     assert (ending.attempt, ending.turns, ending.calls) == (attempt, 4, 4)
+
+
+async def test_an_environment_of_the_sdk_goes_on_at_the_other_gateway(driver):
+    """It knows both addresses. Its gateway is killed between two calls: the same attempt goes on at the other one, its second call is made there with
+    the first on record, and it ends as ever."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def talk(task, agent) -> float:
+        first = agent.ask(START)
+        asked.set()
+        go_on.wait()
+        agent.ask([*START, {"role": "assistant", "content": first["content"] or ""}, {"role": "user", "content": "on"}])
+        return 1.0
+
+    await driver.environment.detach()
+    addresses = ",".join(driver.run.folder.endpoint(name) for name in ("rollout", "rollout-1"))
+    serving = asyncio.create_task(serve_async(talk, "talking", 2, addresses, driver.run.environment_key))
+    try:
+        await driver.dispatch(driver.execution, environment="talking")
+        await driver.until(asked.is_set)
+        driver.gateway.send_signal(signal.SIGKILL)
+        await driver.gateway.wait()
+        go_on.set()
+        ending = await driver.ending()
+    finally:
+        go_on.set()
+        await end(serving)
+    assert (ending.ending, ending.attempt, ending.turns, ending.evaluation.outcome) == ("completed", 1, 2, 1.0)
+    records = await driver.recorded(2)
+    assert [record.call_index for record in records] == [0, 1]
