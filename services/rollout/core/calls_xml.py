@@ -37,7 +37,17 @@ def xml_call(block: str, schemas: Schemas) -> tuple[str, str] | None:
         at = parameter.end()
         text = parameter[2].removeprefix("\n").removesuffix("\n")
         arguments[parameter[1]] = _value(text, schemas.get(name, {}).get(parameter[1]))
-    return name, json.dumps(arguments, ensure_ascii=False)
+    return name, as_json(arguments)
+
+
+def as_json(value: Any) -> str:
+    """Half characters, which JSON can name and UTF-8 cannot carry, stay escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text
 
 
 def schemas_of(tools: Any) -> Schemas:

@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from services.rollout.core.calls_xml import MARK, Schemas, xml_call
+from services.rollout.core.calls_xml import MARK, Schemas, as_json, xml_call
 from services.rollout.core.normal import Call, Message, assistant
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -19,6 +19,7 @@ THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 _BLOCK = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 _WORD = re.compile(r"\s*([{}:,])\s*")
 _decoder = json.JSONDecoder()
+_lenient = json.JSONDecoder(strict=False)
 NO_SCHEMAS: Schemas = {}
 
 
@@ -84,16 +85,36 @@ def _name_and_arguments(block: str, schemas: Schemas) -> tuple[str, str] | None:
     """(name, arguments, exactly as written where that is JSON); None when this is no tool call."""
     if block.lstrip().startswith(MARK):
         return xml_call(block, schemas)
-    try:
-        value = json.loads(block)
-        if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
-            return None
-        arguments = value.get("arguments", {})
-        if isinstance(arguments, str):
-            return (value["name"], arguments) if isinstance(json.loads(arguments or "{}"), dict) else None
-        return (value["name"], _member_text(block, "arguments") or "{}") if isinstance(arguments, dict) else None
-    except (ValueError, RecursionError):
+    for read in (_as_written, _repaired):
+        try:
+            return read(block)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _as_written(block: str) -> tuple[str, str] | None:
+    """Raises ValueError where it is no JSON."""
+    value = json.loads(block)
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
         return None
+    arguments = value.get("arguments", {})
+    if isinstance(arguments, str):
+        return (value["name"], arguments) if isinstance(json.loads(arguments or "{}"), dict) else None
+    return (value["name"], _member_text(block, "arguments") or "{}") if isinstance(arguments, dict) else None
+
+
+def _repaired(block: str) -> tuple[str, str] | None:
+    """What models write for JSON: control characters as they are in texts, braces too many behind it; its arguments as JSON. Raises ValueError."""
+    value, end = _lenient.raw_decode(block.lstrip())
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+        return None
+    arguments = value.get("arguments", {})
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments or "{}", strict=False)
+    if not isinstance(arguments, dict) or block.lstrip()[end:].strip("} \t\r\n"):
+        return None
+    return value["name"], as_json(arguments)
 
 
 def _member_text(text: str, wanted: str) -> str | None:

@@ -30,6 +30,7 @@ LAST = {"/v1/chat/completions": b"[DONE]", "/v1/messages": b"message_stop", "/v1
 SAID = (
     "hello STOP more", "", "<think>hm</think>yes", tool_text("read_file", '{"path": 1.0}') * 2, "<tool_call>{", "é日本",
     tool_text("f", '{"a": NaN}'), "<tool_call><function=f>\n<parameter=a>\n1\n</parameter></function>",
+    tool_text("f", '{"a": "\\ud800\n"}}'),
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from services.rollout.core.streaming import SaidStream, TokenText
 from services.rollout.core.toolcalls import parse
 
-from .builders import tool_text
+from .builders import Harness, reply_message, tool_message, tool_text
 
 
 def test_arguments_are_kept_exactly_as_written():
@@ -107,6 +107,36 @@ def test_streamed_text_is_the_decoded_text(model, text, size):
 def test_arguments_given_as_text_are_taken_when_they_are_an_object():
     parsed = parse(tool_text("f", json.dumps('{"a": 1}')), "c")
     assert parsed.calls[0].arguments == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("block", "arguments"),
+    [
+        ('{"name": "f", "arguments": {"text": "a\n\tb"}}', {"text": "a\n\tb"}),
+        ('{"name": "f", "arguments": {"a": {"b": 1}}}}\n', {"a": {"b": 1}}),
+        ('{"name": "f", "arguments": "{\\"a\\": \\"x\ny\\"}"}', {"a": "x\ny"}),
+        ('{"name": "f"}}', {}),
+        ('{"name": "f", "arguments": {"a": "\\ud800\n"}}', {"a": "\ud800\n"}),
+        ("<function=f>\n<parameter=a>\n\u00e9\n</parameter>\n</function>", {"a": "\u00e9"}),
+    ],
+)
+def test_what_models_write_for_json_is_repaired_and_comes_back_as_the_same_message(block, arguments):
+    """A line break inside a text, a brace too many: the harness gets JSON, and the record holds what it got."""
+    parsed = parse(f"<tool_call>\n{block}\n</tool_call>", "c")
+    assert (parsed.content, [call.name for call in parsed.calls]) == ("", ["f"])
+    assert json.loads(parsed.calls[0].arguments) == arguments and parsed.calls[0].arguments.encode()
+
+
+def test_a_repaired_call_goes_on_from_its_recorded_tokens(model):
+    harness, go = Harness(model), [{"role": "user", "content": "go"}]
+    said = '<tool_call>\n{"name": "read_file", "arguments": {"path": "a\nb"}}\n</tool_call>'
+    first = harness.call(go, said)
+    back = [*go, reply_message(first, '{"path":"a\\nb"}'), tool_message(first, 0, "done")]
+    sampled = model.template.encode(said)
+    start = len(harness.ids(go))
+    assert harness.ids(back)[start : start + len(sampled)] == sampled
+    again = Harness(model)
+    assert again.session.take(harness.records[0], model) == first and again.ids(back) == harness.ids(back)
 
 
 @pytest.mark.parametrize(
