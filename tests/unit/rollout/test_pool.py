@@ -1,6 +1,8 @@
 """The pool against doubles of cells on real gRPC: moving, dying, waiting in line (A6, ThunderAgent#46)."""
 
 import asyncio
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -70,6 +72,22 @@ def work(name: str, arrived_s: float = 0.0, tokens: int = 6) -> Work:
 
 async def sampled(call: Work, count: int) -> None:
     await until(lambda: len(call.ids) >= count)
+
+
+async def test_a_call_that_has_ended_is_gone_without_the_collector_of_cycles(cells):
+    """B1: else each would keep its prompt, some hundred kilobytes, until the collector has looked."""
+    pool, _, _ = cells
+    pool.set_serving("cell-0", True)
+    gc.collect()
+    gc.disable()
+    try:
+        call = work("a")
+        await pool.generate(call)
+        ended = weakref.ref(call.stream)
+        del call
+        await until(lambda: ended() is None)
+    finally:
+        gc.enable()
 
 
 async def test_a_migrated_call_goes_on_with_the_tokens_it_has(cells):
