@@ -30,13 +30,14 @@ SELECT sample_id FROM attempts WHERE run = :run AND sample_id = :name
 UNION SELECT sample_id FROM samples WHERE run = :run AND sample_id = :name""",
     "execution": "SELECT sample_id FROM attempts WHERE run = :run AND execution_id = :name",
     "group": """
-SELECT a.sample_id FROM executions e JOIN attempts a ON a.run = e.run AND a.execution_id = e.execution_id
-WHERE e.run = :run AND e.group_id = :name""",
+SELECT a.sample_id FROM executions e CROSS JOIN attempts a
+WHERE e.run = :run AND e.group_id = :name AND a.run = e.run AND a.execution_id = e.execution_id""",
     "version": """
-SELECT a.sample_id FROM usage u JOIN attempts a ON a.run = u.run AND a.execution_id = u.execution_id AND a.attempt = u.attempt
-WHERE u.run = :run AND u.version = :name""",
+SELECT a.sample_id FROM usage u CROSS JOIN attempts a
+WHERE u.run = :run AND u.version = :name AND a.run = u.run AND a.execution_id = u.execution_id AND a.attempt = u.attempt""",
 }
-"""Kind → its samples."""
+"""Kind → its samples. SQLite without statistics likes to read an index by `run` alone, which is the whole run: joins with members are CROSS JOINs,
+whose order it keeps, and `step_samples` is asked for a column that no index covers."""
 
 SAMPLES = """
 SELECT x.sample_id, COALESCE(a.group_id, s.group_id) AS group_id, s.policy_version, s.version_min, s.version_mean, s.version_max, t.step,
@@ -44,31 +45,33 @@ SELECT x.sample_id, COALESCE(a.group_id, s.group_id) AS group_id, s.policy_versi
 FROM ({members}) x
 LEFT JOIN attempts a ON a.run = :run AND a.sample_id = x.sample_id
 LEFT JOIN samples s ON s.run = :run AND s.sample_id = x.sample_id
-LEFT JOIN step_samples t ON t.run = :run AND t.sample_id = x.sample_id
+LEFT JOIN step_samples t ON t.run = :run AND t.sample_id = x.sample_id AND COALESCE(t.targets, 0) >= 0
 LEFT JOIN drops d ON d.run = :run AND d.sample_id = x.sample_id
-WHERE x.sample_id > :after ORDER BY x.sample_id LIMIT :most
+WHERE COALESCE(x.sample_id, '') > :after ORDER BY COALESCE(x.sample_id, '') LIMIT :most
 """
 
 STEPS = """
 SELECT y.step, u.version, sum(y.samples) AS samples, sum(y.replays) AS replays
-FROM (SELECT t.step, 1 AS samples, 0 AS replays FROM ({members}) x JOIN step_samples t ON t.run = :run AND t.sample_id = x.sample_id
-      UNION ALL SELECT e.step, 0, 1 FROM ({members}) x JOIN elite_replays e ON e.run = :run AND e.sample_id = x.sample_id) y
+FROM (SELECT t.step, 1 AS samples, 0 AS replays FROM ({members}) x CROSS JOIN step_samples t
+      WHERE t.run = :run AND t.sample_id = x.sample_id AND COALESCE(t.targets, 0) >= 0
+      UNION ALL SELECT e.step, 0, 1 FROM elite_replays e WHERE e.run = :run AND e.sample_id IN ({members})) y
 LEFT JOIN steps u ON u.run = :run AND u.step = y.step
 GROUP BY y.step, u.version ORDER BY y.step
 """
 
 GROUPS = """
 SELECT a.group_id, min(d.policy_version) AS policy_version, count(DISTINCT x.sample_id) AS samples
-FROM ({members}) x JOIN attempts a ON a.run = :run AND a.sample_id = x.sample_id
+FROM ({members}) x CROSS JOIN attempts a
 LEFT JOIN dispatches d ON d.run = :run AND d.group_id = a.group_id
+WHERE a.run = :run AND a.sample_id = x.sample_id
 GROUP BY a.group_id ORDER BY a.group_id LIMIT :most
 """
 
 VERSIONS = """
 SELECT y.version, y.tokens, y.turns, y.samples, u.step AS made_by_step, w.at_s AS published_at_s
 FROM (SELECT g.version, sum(g.tokens) AS tokens, sum(g.turns) AS turns, count(*) AS samples
-      FROM ({members}) x JOIN attempts a ON a.run = :run AND a.sample_id = x.sample_id
-      JOIN usage g ON g.run = :run AND g.execution_id = a.execution_id AND g.attempt = a.attempt
+      FROM ({members}) x CROSS JOIN attempts a CROSS JOIN usage g
+      WHERE a.run = :run AND a.sample_id = x.sample_id AND g.run = :run AND g.execution_id = a.execution_id AND g.attempt = a.attempt
       GROUP BY g.version) y
 LEFT JOIN steps u ON u.run = :run AND u.version = y.version
 LEFT JOIN weights w ON w.run = :run AND w.version = y.version

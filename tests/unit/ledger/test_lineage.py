@@ -1,7 +1,10 @@
 """Lineage both ways, paged; waits and promotions as curves: by hand from the small run of ledger_history (E, C1, C7)."""
 
+import importlib
+
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from gyre import records as r
 from gyre.errors import InvalidInput, NotFound
@@ -141,3 +144,19 @@ def test_what_is_no_question_is_said_with_those_there_are(whole):
         ),
     ):
         ask(connection, "weather", Asked(RUN, config()))
+
+
+@pytest.mark.parametrize("kind", ["step", "version", "group", "execution", "sample"])
+def test_no_question_reads_a_whole_run_for_each_of_its_samples(whole, kind):
+    """E: with ten million facts that took minutes. Steps (for the version they made) and the elite store are small."""
+    module = importlib.import_module("services.ledger.queries.lineage")
+    bound = {"run": RUN, "name": 1, "after": "", "most": 100}
+    with whole.read() as connection:
+        for query in (module.SAMPLES, module.STEPS, module.GROUPS, module.VERSIONS, module.COUNTS):
+            text = sa.text(f"EXPLAIN QUERY PLAN {query.format(members=module._MEMBERS[kind])}")
+            named = {name: value for name, value in bound.items() if f":{name}" in str(text)}
+            plan = [row[3] for row in connection.execute(text, named)]
+            small = ("SEARCH u ", "SEARCH e USING COVERING INDEX sqlite_autoindex_elite")
+            assert [
+                step for step in plan if ("(run=?)" in step or "sample_id>?" in step) and not step.startswith(small)
+            ] == [], query
