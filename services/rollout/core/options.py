@@ -89,6 +89,30 @@ def forced_tool(wanted: str, tools: Tools, place: str) -> str:
     return wanted
 
 
+def allowed_tools(mode: Any, wanted: Any, tools: Tools, place: str) -> tuple[Tools, str | None]:
+    """Those of the tools that may be called, by name, which are all that the model is shown; and the one that must be (ChatRequest.force). Entries
+    without a name are tools that nobody here runs."""
+    if mode not in ("auto", "required") or not isinstance(wanted, list):
+        raise BadRequest(
+            f"{place} of type allowed_tools must have a mode, auto or required, and a list of tools", place
+        )
+    names = {tool["function"]["name"]: tool for tool in tools}
+    said = [name for entry in wanted if isinstance(name := _named(entry), str)]
+    for name in said:
+        if name not in names:
+            raise BadRequest(f"{place}: {name[:80]!r} is none of the tools", place)
+    kept = [names[name] for name in names if name in said]
+    return kept, forced_tool(said[0] if len(kept) == 1 else "", kept, place) if mode == "required" else None
+
+
+def _named(entry: Any) -> Any:
+    """The name in an entry of either of OpenAI's APIs."""
+    if not isinstance(entry, dict):
+        return None
+    function = entry.get("function")
+    return function.get("name") if isinstance(function, dict) else entry.get("name")
+
+
 def json_instruction(form: Any, place: str) -> str:
     """What the model is told of a form `{type: text | json_object | json_schema, …}`; empty for text."""
     if form is None:

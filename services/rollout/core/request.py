@@ -19,6 +19,7 @@ from services.rollout.core.normal import Call, Message, canonical_json, merged
 from services.rollout.core.options import (
     BadRequest,
     Tools,
+    allowed_tools,
     checked_calls,
     clean,
     count,
@@ -155,9 +156,11 @@ def _choice(choice: Any, tools: Tools) -> tuple[Tools, str | None]:
             return tools, forced_tool("", tools, "tool_choice")
         case {"type": "function", "function": {"name": str(name)}} if name:
             return tools, forced_tool(name, tools, "tool_choice")
+        case {"type": "allowed_tools", "allowed_tools": dict(allowed)}:
+            return allowed_tools(allowed.get("mode"), allowed.get("tools"), tools, "tool_choice")
     raise BadRequest(
-        "tool_choice must be auto, none, required, or a function by its name", "tool_choice", "unsupported_value"
-    )
+        "tool_choice must be auto, none, required, allowed_tools, or a function by its name", "tool_choice", "unsupported_value"
+    )  # fmt: skip
 
 
 def _item(item: Any, where: str) -> list[Message]:

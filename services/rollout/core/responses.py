@@ -27,6 +27,7 @@ from services.rollout.core.normal import Call, Message, canonical_json
 from services.rollout.core.options import (
     BadRequest,
     Tools,
+    allowed_tools,
     checked_calls,
     clean,
     count,
@@ -88,8 +89,10 @@ def _choice(choice: Any, tools: Tools) -> tuple[Tools, str | None]:
             return tools, forced_tool("", tools, "tool_choice")
         case {"type": "function" | "custom", "name": str(name)} if name:
             return tools, forced_tool(_name(choice.get("namespace"), name), tools, "tool_choice")
+        case {"type": "allowed_tools"}:
+            return allowed_tools(choice.get("mode"), choice.get("tools"), tools, "tool_choice")
     raise BadRequest(
-        "tool_choice must be auto, none, required, or a function or custom tool by its name", "tool_choice", "unsupported_value"
+        "tool_choice must be auto, none, required, allowed_tools, or a function or custom tool by its name", "tool_choice", "unsupported_value"
     )  # fmt: skip
 
 

@@ -189,6 +189,35 @@ def test_tools_that_the_harness_runs_and_the_api_knows_are_functions():
     assert all(function["parameters"]["properties"]["command"]["enum"] for function in functions[1:])
 
 
+def in_chat(mode: str, *names: str) -> tuple[list[str], str | None]:
+    """(the tools that the model is shown, the one that it must call)"""
+    tools = [{"type": "function", "function": {"name": name}} for name in "fgh"]
+    entries = [{"type": "function", "function": {"name": name}} for name in names]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": entries}}
+    made = parse_request(json.dumps({"messages": GO, "tools": tools, "tool_choice": choice}).encode())  # noqa: F811
+    return [tool["function"]["name"] for tool in made.tools], made.force
+
+
+def in_responses(mode: str, *names: str) -> tuple[list[str], str | None]:
+    tools = [{"type": "function", "name": name} for name in "fgh"] + [{"type": "web_search"}]
+    entries = [{"type": "web_search"}, *({"type": "function", "name": name} for name in names)]
+    choice = {"type": "allowed_tools", "mode": mode, "tools": entries}
+    made = responses_request("go", tools=tools, tool_choice=choice)  # noqa: F811
+    return [tool["function"]["name"] for tool in made.tools], made.force
+
+
+@pytest.mark.parametrize("ask_for", [in_chat, in_responses])
+def test_of_the_tools_only_those_that_are_allowed_are_shown(ask_for):
+    assert ask_for("auto", "h", "f") == (["f", "h"], None)
+    assert ask_for("auto") == ([], None)
+    assert ask_for("required", "f", "g") == (["f", "g"], "")
+    assert ask_for("required", "g") == (["g"], "g")
+    for wrong in (("auto", "x"), ("required",), ("never", "f")):
+        with pytest.raises(BadRequest) as error:
+            ask_for(*wrong)
+        assert error.value.param == "tool_choice"
+
+
 @pytest.mark.parametrize(
     ("parse", "body", "param"),
     [
