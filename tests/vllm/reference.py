@@ -2,6 +2,8 @@
 
 import shutil
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +58,21 @@ def start(
     sampling = SamplingParams(max_tokens=tokens, seed=11, **params)
     engine.submit(GenerateRequest(call_id, "s", list(prompt), sampling, list(resume), chunk_tokens), recorder)
     return recorder
+
+
+def load_in_traffic(
+    engine, weights: Path, version: int, begin: Callable[[], Recorder], at_once: int = 4
+) -> list[Recorder]:
+    """Loads `weights` while `at_once` calls run, however fast calls are over and however long the weights take to be checked; those
+    that were begun, all over."""
+    before = engine.stats().generated_tokens
+    calls = [begin() for _ in range(at_once)]
+    wait_until(lambda: engine.stats().generated_tokens > before + 10 * at_once)
+    with ThreadPoolExecutor(1) as other:
+        loading = other.submit(engine.load, weights, version)
+        while not loading.done():
+            running = sum(not call.done.is_set() for call in calls)
+            calls += [begin() for _ in range(at_once - running)]
+            time.sleep(0.02)
+        loading.result()
+    return [call.wait(WAIT_S) for call in calls]
