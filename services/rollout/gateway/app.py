@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import contextlib
+import ctypes
 import gc
 import os
 import secrets
@@ -33,6 +35,10 @@ SECRET_NAME = "gateway.secret"
 
 NEW_OBJECTS_MAX = 20_000
 """The collector of reference cycles looks after this many; a call makes few that are in one."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+BUFFER_BYTES_MAX, FREE_BYTES_MAX = 32 << 20, 64 << 20
+"""The C library keeps buffers up to the first, until it has more than the second: what a long body takes for a moment, the next one takes
+again. Given back to the system each time it would be cleared page by page."""
 
 
 class _State(rollout_pb2_grpc.RolloutServiceServicer):
@@ -115,6 +121,10 @@ def _settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS_MAX, 10, 10)
+    with contextlib.suppress(OSError, AttributeError):  # another C library has its own way
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_MMAP_THRESHOLD, BUFFER_BYTES_MAX)
+        set_option(_TRIM_THRESHOLD, FREE_BYTES_MAX)
 
 
 async def _serve(http: HttpGateway, address: str, rpc: RpcServer, peers: Peers | None) -> None:
