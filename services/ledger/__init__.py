@@ -14,6 +14,6 @@ A fact is stored under its natural key (table `facts`), in the same transaction 
 and changes nothing. Of two different facts under one key the first stored one is the fact, as for every other reader of the stream.
 
 What depends on more than one fact (how an attempt is shared out, which one counts) is not kept by fact but settled by group: storage.settling.
-What a process does once and ends (a question, an export, an import, compaction) is in once; what may be deleted, in storage.compacting, and when it is by
-itself, in retention; exported files as books again, in offline.
+What a process does once and ends (a question, an export, an import, compaction) is in once; what may be deleted, in storage.compacting, and when
+it is by itself, in retention; exported files as books again, in offline.
 """
