@@ -24,7 +24,6 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from gyre.bus import streams
 from gyre.bus.pull import Pull
-from gyre.bus.quick import Quick
 from gyre.bus.subjects import PREFIX, natural_key, subject_of, subject_pattern
 from gyre.errors import Conflict, InvalidInput, Unavailable
 from gyre.records import SCHEMA_VERSION, Fact, decode_fact, encode
@@ -89,17 +88,13 @@ class Delivery:
 class Bus:
     """A connection of one service to the bus of one run."""
 
-    def __init__(self, client: Client, run: str, service: str, quick: Callable[[], Quick] | None = None) -> None:
-        """`quick` makes a connection that only stores, for `quicken`."""
+    def __init__(self, client: Client, run: str, service: str) -> None:
         self.client = client
         self.run = run
         self.service = service
         self.js: JetStreamContext = client.jetstream(timeout=PUBLISH_TIMEOUT_S)
         self.on_dead_letter: Callable[[str, str], None] | None = None
         """Told subject and reason of each message that is set aside."""
-        self._make_quick = quick
-        self._quick: Quick | None = None
-        self._quickening: asyncio.Task | None = None
 
     @classmethod
     async def connect(cls, url: str, run: str, service: str, seed_file: Path | None = None) -> "Bus":
@@ -114,34 +109,9 @@ class Bus:
             )  # fmt: skip
         except Exception as error:
             raise Unavailable(f"cannot reach the bus at {url}: {error}") from error
-        return cls(client, run, service, lambda: Quick(url, f"{service}@{run}", seed_file, PUBLISH_TIMEOUT_S))
-
-    def quicken(self) -> None:
-        """Records are stored over a connection of their own from here on, at a fraction of the processor time, whenever there is one."""
-        if self._make_quick is not None and (self._quickening is None or self._quickening.done()):
-            self._quickening = asyncio.create_task(self._open_quick(self._make_quick))
-
-    @property
-    def is_quick(self) -> bool:
-        return self._quick is not None and self._quick.is_open
-
-    async def _open_quick(self, make: Callable[[], Quick]) -> None:
-        while not self.client.is_closed:
-            quick = make()
-            try:
-                await quick.open()
-            except Unavailable as error:
-                log.info("%s", error)
-                await asyncio.sleep(RECONNECT_WAIT_S)
-            else:
-                self._quick = quick
-                await quick.closed.wait()
+        return cls(client, run, service)
 
     async def close(self) -> None:
-        if self._quickening is not None:
-            self._quickening.cancel()
-        if self._quick is not None:
-            self._quick.close()
         with contextlib.suppress(Exception):
             async with asyncio.timeout(5):
                 await self.client.drain()
@@ -182,8 +152,6 @@ class Bus:
         end_s = None if deadline_s is None else loop.time() + deadline_s
         while True:
             try:
-                if self._quick is not None and self._quick.is_open:
-                    return await self._quick.store(subject, data, headers)
                 return (await self.js.publish(subject, data, headers=headers, timeout=PUBLISH_TIMEOUT_S)).seq
             except Exception as error:
                 if getattr(error, "err_code", None) == WRONG_LAST_SEQUENCE:

@@ -64,7 +64,6 @@ async def run(context: Context) -> None:
     model_dir = folder.model if folder.model.exists() else Path(config.model.path)
     model = Model(ChatTemplate.load(model_dir))
     bus = await context.bus("gateway")
-    bus.quicken()
     restored = await restore(bus)
     cells = [cell_id(index) for index in serving(config.scheduler)]
     addresses = {cell: folder.endpoint(cell) for cell in cells}
