@@ -16,6 +16,8 @@ from tests.vllm.reference import PROMPT, WAIT_S, load_in_traffic, logprobs, star
 
 TOLERANCE = 1e-4
 """Between the sampler's and the trainer's log-probability of one token, both in float32; about 1e-6 is usual."""
+KILLS_MAX = 5
+"""On a busy machine a call may be over by the time that we hear of its first token; then the next one is killed."""
 
 
 def assert_labels_are_right(call, policies, prompt=PROMPT, before=(), temperature: float = 1.0) -> None:
@@ -144,24 +146,33 @@ def test_calls_move_from_vllm_to_the_embedded_engine_and_back(engine, models, po
 @pytest.mark.parametrize("which", ["server", "worker"])
 def test_a_killed_vllm_is_replaced_and_its_calls_go_on(engine, policies, which):
     """A6: `kill -9` in mid-call: the call ends as `migrated` with its tokens, none of the group survives, a new process serves the same weights."""
+    for serial in range(KILLS_MAX):
+        call = start(engine, f"killed-{which}-{serial}", tokens=500)
+        _kill(engine, which, call)
+        if call.finish is FinishReason.MIGRATED:
+            break
+    assert call.finish is FinishReason.MIGRATED
+    assert_labels_are_right(call, policies)
+    rest = start(engine, f"resumed-{which}", tokens=500, resume=call.ids).wait(WAIT_S)
+    assert len(call.ids) + len(rest.ids) == 500
+    assert_labels_are_right(rest, policies, before=call.ids)
+
+
+def _kill(engine, which: str, call) -> None:
+    """Kills vLLM after the call's first token, and sees that another one has taken its place."""
     server = psutil.Process(engine._process.pid)
     group = [server, *server.children(recursive=True)]
     shared = engine._process.belongings.segments()
     assert shared
     assert _shared_memory(group) <= set(shared), "all of it is told by its name"
-    call = start(engine, f"killed-{which}", tokens=500)
-    assert call.first.wait(WAIT_S)
     victim = server if which == "server" else _worker(group)
+    assert call.first.wait(WAIT_S)
     os.kill(victim.pid, signal.SIGKILL)
-    assert call.wait(WAIT_S).finish is FinishReason.MIGRATED
+    call.wait(WAIT_S)
     wait_until(lambda: engine.stats().loaded and engine._process.pid not in (None, server.pid))
     _, alive = psutil.wait_procs(group, timeout=60)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
     assert not any(path.exists() for path in shared), "vLLM's shared memory is still there"
-    assert_labels_are_right(call, policies)
-    rest = start(engine, f"resumed-{which}", tokens=500, resume=call.ids).wait(WAIT_S)
-    assert len(call.ids) + len(rest.ids) == 500
-    assert_labels_are_right(rest, policies, before=call.ids)
 
 
 def _shared_memory(group: list[psutil.Process]) -> set[Path]:
