@@ -23,6 +23,8 @@ from services.trajproc.core.tree import build_tree
 from tests.unit.trainer.packing_cases import PACKED, gradient_error, make_model, micro_of, near, random_tree
 
 RECORDED = Path(__file__).parents[2] / "data" / "repair_calls.jsonl"
+RECORDED_STEP = 20
+"""The recorded executions are of a run's twentieth version."""
 NORMS = {"execution": 0, "token": 0, "sequence": 0, "constant": 50}
 
 
@@ -41,7 +43,7 @@ def gradient(
 ) -> tuple[list[torch.Tensor], dict[str, float]]:
     """Each parameter's gradient of all the micro-steps, and the sums seen."""
     policy.model.zero_grad(set_to_none=True)
-    sums = [seen.sums for rows in micros for seen in accumulate(policy, micro_of(rows), config).values()]
+    sums = [seen.sums for rows in micros for seen in accumulate(policy, micro_of(rows, RECORDED_STEP), config).values()]
     return [parameter.grad for parameter in policy.parameters], add_up(sums)
 
 

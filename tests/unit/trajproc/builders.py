@@ -116,6 +116,12 @@ def opened(step: int, burst: int | None = None, at_s: float = 5.0) -> r.StepOpen
     return r.StepOpened(step=step, burst=step if burst is None else burst, at_s=at_s)
 
 
+def updated(step: int, at_s: float = 6.0) -> r.StepUpdated:
+    return r.StepUpdated(
+        step=step, version=step + 1, burst=step, sample_ids=[], micro_cells={}, metrics={}, opened_at_s=5.0, at_s=at_s
+    )
+
+
 def waterlevel(version: int) -> r.WaterlevelChanged:
     return r.WaterlevelChanged(
         waterlevel=0,

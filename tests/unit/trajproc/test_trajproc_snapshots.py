@@ -8,7 +8,7 @@ from gyre import ids
 from gyre.errors import InvalidInput
 from services.trajproc.core.fold import Processor
 from services.trajproc.snapshots import encode, restore
-from tests.unit.trajproc.builders import PAYLOAD, Live, config, execution, group, opened
+from tests.unit.trajproc.builders import PAYLOAD, Live, config, execution, group, opened, updated
 from tests.unit.trajproc.test_trajproc_restart import SETTINGS, Mortal, World, check_whole, scripts, timeless
 
 
@@ -62,6 +62,7 @@ def test_the_snapshot_is_what_is_in_flight_and_not_what_is_over():
     live, sizes = Live(config(turns_per_step=2, age_steps_max=1000, gaming_window=4)), []
     for index in range(110):
         live.see(opened(index), *group(ids.group_id(index), [1.0, 0.0], version=0))
+        live.see(updated(index))
         sizes.append(len(encode(live.processor)))
     assert max(sizes[100:]) < 1.1 * max(sizes[5:10])
 
