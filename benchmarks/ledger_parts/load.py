@@ -26,6 +26,14 @@ STEP_S = 60
 _IDS = {"key", "group_id", "execution_id", "sample_id", "call_id", "micro_id", "parent"}
 _STEPS = {"step", "version", "version_min", "version_mean", "version_max", "policy_version"}
 
+_SUMS = ("turns", "tokens", "external_calls", "occupancy_s")
+_TOTALS = f"""
+INSERT INTO main.book_totals (run, purpose, {", ".join(_SUMS)})
+SELECT run, purpose, {", ".join(f"{name} * :copies" for name in _SUMS)} FROM seed.book_totals WHERE true
+ON CONFLICT DO UPDATE SET {", ".join(f"{name} = coalesce({name}, 0) + coalesce(excluded.{name}, 0)" for name in _SUMS)}
+"""
+"""Running totals have no names of their own: a copy is added to them."""
+
 
 def stored_per_s(database: Database, facts: Sequence[r.Fact]) -> float:
     """Facts a second through the writer's thread, each transaction on disk before its facts count."""
@@ -84,6 +92,7 @@ def multiply(path: Path, first: int, last: int) -> None:
                 SELECT {", ".join(_copied(name, table.name) for name in names)} FROM n, seed.{table.name} t""",
             {"first": first, "last": last},
         )
+    connection.execute(_TOTALS, {"copies": last - first + 1})
     connection.execute("COMMIT")
     connection.close()
 
