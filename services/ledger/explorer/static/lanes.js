@@ -56,8 +56,9 @@ function Lanes({ found, query, cap }) {
     state.current.timer = setTimeout(() => {
       const { x0, x1, y0, y1 } = view.current;
       const isWhole = ["x0", "x1", "y0", "y1"].every((name) => Math.abs(view.current[name] - data.whole[name]) < 1e-6);
-      change({ view: isWhole ? null : [x0.toFixed(2), x1.toFixed(2), y0.toFixed(1), y1.toFixed(1)].join(",") });
-      look(barsIn(data, view.current));
+      const said = isWhole ? null : [x0.toFixed(2), x1.toFixed(2), y0.toFixed(1), y1.toFixed(1)].join(",");
+      change({ view: said });
+      look(barsIn(data, viewOf(said, data.whole))); // as whoever is given the address sees it
     }, ADDRESS_MS);
   };
   const move = (next) => { view.current = next; repaint(); settle(); };
