@@ -139,7 +139,7 @@ async def test_a_process_that_was_silent_too_long_is_taken_back_when_it_speaks_a
     process = await system.start_environment("--blocking")
     late = await system.ending(await system.submit("blocks", "blocking"))
     assert "its environment is gone" in system.log("services.rollout")
-    assert (late.ending, late.attempt, late.evaluation.outcome) == ("completed", 1, 1.0)
+    assert (late.ending, late.attempt, late.evaluation and late.evaluation.outcome) == ("completed", 1, 1.0), late
     after = await system.ending(await system.submit("", "blocking"))
     assert after.evaluation.outcome == 1.0 and process.returncode is None
     process.terminate()
