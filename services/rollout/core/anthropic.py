@@ -74,6 +74,7 @@ def _prefill(messages: list[Message], items: list[Any], force: str | None) -> tu
         raise BadRequest(f"{place}: the assistant's last words cannot end with white space", place)
     return messages[:-1], text
 
+
 def _choice(choice: dict[str, Any] | None, tools: Tools) -> tuple[Tools, str | None, bool]:
     """Tools as the model is shown them, the one that it must call, and whether one call is the most."""
     choice = choice or {"type": "auto"}
@@ -169,9 +170,7 @@ def _blocks(content: Any, where: str) -> list[dict[str, Any]]:
 
 def _text(content: Any, where: str) -> str:
     """Of text blocks, and of documents and search results that are text."""
-    return "\n".join(
-        _block_text(block, f"{where}[{index}]") for index, block in enumerate(_blocks(content, where))
-    )
+    return "\n".join(_block_text(block, f"{where}[{index}]") for index, block in enumerate(_blocks(content, where)))
 
 
 def _block_text(block: dict[str, Any], place: str) -> str:
@@ -206,7 +205,5 @@ def _tools(value: Any) -> Tools:
         if not own.get("name"):
             raise BadRequest(f"tools[{index}] must have a name", f"tools[{index}]")
         parameters = own.get("input_schema") or None
-        functions.append(
-            {"name": own["name"], "description": own.get("description") or "", "parameters": parameters}
-        )
+        functions.append({"name": own["name"], "description": own.get("description") or "", "parameters": parameters})
     return tools_of([{"type": "function", "function": function} for function in functions])
