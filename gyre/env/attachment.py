@@ -84,6 +84,7 @@ class Attachment:
         self._episodes: dict[_Execution, asyncio.Task] = {}
         self._walls: dict[_Execution, WallClock] = {}
         self._unaccepted: dict[str, pb.AttachRequest] = {}
+        self._is_welcome = False
         self._outgoing: asyncio.Queue[pb.AttachRequest | None] = asyncio.Queue()
         self._requests = 0
         self.attached = asyncio.Event()
@@ -125,7 +126,7 @@ class Attachment:
 
     async def _stream(self, stub: rpc.EnvironmentServiceStub, address: str) -> bool:
         welcomed = False
-        self._outgoing = outgoing = asyncio.Queue()
+        self._is_welcome, self._outgoing = False, (outgoing := asyncio.Queue())
         call = stub.Attach(self._sending(outgoing), wait_for_ready=True)
         beating = asyncio.create_task(self._beat(outgoing))
         try:
@@ -144,6 +145,7 @@ class Attachment:
                 raise Unavailable(f"{address} refused this environment: {error.details()}") from error
             log.info("the stream to %s broke (%s); attaching again", address, error.details())
         finally:
+            self._is_welcome = False
             beating.cancel()
             # The end of what we send: a generator that is still waiting when the loop closes is an error in the log.
             outgoing.put_nowait(None)
@@ -170,6 +172,7 @@ class Attachment:
         self._endpoint.move(welcome.api_base)
         for gone in welcome.unknown:
             self._forget((gone.execution_id, gone.attempt), "no longer wanted after the stream broke")
+        self._is_welcome = True
         for message in self._unaccepted.values():
             self._outgoing.put_nowait(message)
         self.attached.set()
@@ -256,12 +259,15 @@ class Attachment:
         )  # fmt: skip
 
     def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:
-        """Keep it until it is accepted; a broken stream's successor sends it again."""
+        """Keep it until it is accepted; a broken stream's successor sends it again.
+
+        Before its Welcome nothing is sent on a stream: what was said on the one before goes first, or an Ended would come before its Started."""
         request = pb.AttachRequest(
             request_id=self._request_id(), execution_id=execution[0], attempt=execution[1], **body
         )
         self._unaccepted[request.request_id] = request
-        self._outgoing.put_nowait(request)
+        if self._is_welcome:
+            self._outgoing.put_nowait(request)
 
     def _forget(self, execution: _Execution, why: str) -> None:
         """Stop it if it runs, and say no more about it."""

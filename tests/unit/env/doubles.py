@@ -92,6 +92,9 @@ class GatewayDouble(rpc.EnvironmentServiceServicer):
         self.hellos: asyncio.Queue[pb.Hello] = asyncio.Queue()
         self.beats = 0
         self.accepts = True
+        self.welcomes = asyncio.Event()
+        """Cleared, it leaves a Hello without its answer for as long."""
+        self.welcomes.set()
         self._out: asyncio.Queue[pb.AttachResponse | None] = asyncio.Queue()
 
     async def Attach(self, request_iterator, context):
@@ -102,6 +105,7 @@ class GatewayDouble(rpc.EnvironmentServiceServicer):
                 kind = message.WhichOneof("body")
                 if kind == "hello":
                     self.hellos.put_nowait(message.hello)
+                    await self.welcomes.wait()
                     out.put_nowait(pb.AttachResponse(request_id=message.request_id, welcome=self.welcome))
                 elif kind == "heartbeat":
                     self.beats += 1

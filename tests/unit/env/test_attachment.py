@@ -88,6 +88,36 @@ async def test_an_ending_that_was_not_accepted_counts_as_running_and_comes_again
             assert not list((await asyncio.wait_for(gateway.hellos.get(), WAIT_S)).running)
 
 
+async def test_what_is_said_before_a_welcome_comes_after_what_was_said_on_the_stream_before():
+    """An Ended before its Started breaks the contract, and the work would count as failed."""
+    may_answer = threading.Event()
+
+    async def answer(body, n):
+        await asyncio.to_thread(may_answer.wait, WAIT_S)
+        return tool_reply()
+
+    async with ChatDouble(answer) as chat:
+        gateway = GatewayDouble(chat.base)
+        gateway.accepts = False
+        server = await serve_double(gateway)
+        attachment = Attachment(Counter, "counter", 4, f"127.0.0.1:{server.port}")
+        serving = asyncio.create_task(attachment.serve())
+        await asyncio.wait_for(gateway.hellos.get(), WAIT_S)
+        gateway.assign()
+        first = await received(gateway)
+        gateway.welcomes.clear()
+        gateway.drop()
+        await asyncio.wait_for(gateway.hellos.get(), WAIT_S)
+        may_answer.set()
+        await until(lambda: len(attachment._unaccepted) == 2)
+        gateway.welcomes.set()
+        again = [await received(gateway), await received(gateway)]
+        assert [message.WhichOneof("body") for message in again] == ["started", "ended"]
+        assert again[0].request_id == first.request_id
+        await end(serving)
+        await server.stop(0)
+
+
 async def test_what_the_gateway_no_longer_knows_is_stopped():
     """A cancel closes the environment and says nothing more; heartbeats go on."""
 
