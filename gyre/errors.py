@@ -3,6 +3,11 @@
 Each class is kin to the standard library's, and carries a machine-readable `code` that travels in replies and records.
 """
 
+EXIT_USER_ERROR = 2
+"""Of a process, for something that its user has to correct."""
+EXIT_GAVE_UP = 3
+"""Of a process that a new start would not help (GaveUp): the supervisor leaves it at that."""
+
 
 class GyreError(Exception):
     """Root of everything Gyre raises on purpose."""

@@ -15,17 +15,13 @@ from gyre.bus import Bus
 from gyre.bus.access import seed_path
 from gyre.clock import Clock, clock_of_run
 from gyre.config import Config
-from gyre.errors import GaveUp, GyreError, InvariantBroken
+from gyre.errors import EXIT_GAVE_UP, EXIT_USER_ERROR, GaveUp, GyreError, InvariantBroken
 from gyre.rpc.auth import ROLES, key_path, read_key
 from gyre.rpc.server import REQUEST_BYTES_MAX, RpcServer
 from gyre.run_folder import RunFolder
 from gyre.tasks import end
 
 log = logging.getLogger(__name__)
-
-EXIT_USER_ERROR = 2
-EXIT_GAVE_UP = 3
-"""The supervisor does not start it again (GaveUp)."""
 
 
 class Context:

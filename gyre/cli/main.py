@@ -12,10 +12,9 @@ import click
 
 from gyre.cli.options import Group
 from gyre.cli.screen import paragraphs
-from gyre.errors import ConfigError, GyreError, InvalidInput, NotFound, Unavailable
+from gyre.errors import EXIT_USER_ERROR, ConfigError, GyreError, InvalidInput, NotFound, Unavailable
 
 EXIT_FAILED = 1
-EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 
 COMMANDS = {

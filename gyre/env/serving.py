@@ -27,7 +27,7 @@ from gyre.env.environment import Environment, Task
 from gyre.env.keeping import Shelf
 from gyre.env.outside import Outside, ToolGateway
 from gyre.env.recording import Redactor
-from gyre.errors import GyreError
+from gyre.errors import EXIT_USER_ERROR, GyreError
 from gyre.run_folder import RunFolder
 from gyre.tasks import end
 
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 
 SLOTS = 8
 """Executions at once where nobody says otherwise."""
-EXIT_USER_ERROR = 2
 WATCH_S = 1.0
 STANDSTILL_S = 60.0
 STANDSTILL_LEASES = 3

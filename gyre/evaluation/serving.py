@@ -14,7 +14,7 @@ import sys
 
 from gyre.api.evaluation.v1 import evaluation_pb2 as pb
 from gyre.api.evaluation.v1 import evaluation_pb2_grpc
-from gyre.errors import GyreError, InvalidInput
+from gyre.errors import EXIT_USER_ERROR, GyreError, InvalidInput
 from gyre.evaluation import wire
 from gyre.evaluation.evaluator import Evaluator, Finding, checked, plain
 from gyre.rpc.server import RpcServer
@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 
 TOKEN_VARIABLE = "GYRE_EVALUATOR_TOKEN"
 FULL_NAME = pb.DESCRIPTOR.services_by_name["EvaluatorService"].full_name
-EXIT_USER_ERROR = 2
 
 
 class _Servicer(evaluation_pb2_grpc.EvaluatorServiceServicer):

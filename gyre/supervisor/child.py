@@ -7,14 +7,11 @@ import os
 import signal
 from pathlib import Path
 
-from gyre.errors import GyreError
+from gyre.errors import EXIT_USER_ERROR, GyreError
 from gyre.supervisor.plan import Process
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
-USER_ERROR = 2
-GAVE_UP = 3
-"""gyre.errors.GaveUp: a new start would find the same."""
 TAIL_BYTES = 8192
 
 
@@ -81,7 +78,7 @@ class Child:
         """The error to raise for its end, with the last thing it said."""
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return ProcessFailed(
-            f"{self.spec.name} {how}{why}: {last_words(self.log)} (log: {self.log})", code == USER_ERROR
+            f"{self.spec.name} {how}{why}: {last_words(self.log)} (log: {self.log})", code == EXIT_USER_ERROR
         )
 
     def _signal(self, number: signal.Signals) -> None:

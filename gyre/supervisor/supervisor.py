@@ -18,12 +18,12 @@ from gyre.bus import Bus, NatsServer, declare_streams
 from gyre.bus.access import authorization, make_keys, seed_path
 from gyre.clock import fix_clock
 from gyre.config import Config, fingerprint, store
-from gyre.errors import ConfigError, GyreError, Unavailable
+from gyre.errors import EXIT_GAVE_UP, EXIT_USER_ERROR, ConfigError, GyreError, Unavailable
 from gyre.rpc import open_channel
 from gyre.rpc.auth import make_rpc_keys, read_key
 from gyre.run_folder import RunFolder, lock_folder
 from gyre.supervisor import ports
-from gyre.supervisor.child import GAVE_UP, USER_ERROR, Child, ProcessFailed, die_with_parent
+from gyre.supervisor.child import Child, ProcessFailed, die_with_parent
 from gyre.supervisor.logs import keep_small
 from gyre.supervisor.plan import endpoint_names, stages
 from gyre.supervisor.restarts import RestartPolicy, restarts_max
@@ -197,7 +197,7 @@ class Supervisor:
         while True:
             code = await child.wait()
             is_first_start = child.spec.endpoint != "" and child.spec.name not in self._healthy
-            if (code == GAVE_UP and not child.spec.attached_file) or (is_first_start and code == USER_ERROR):
+            if (code == EXIT_GAVE_UP and not child.spec.attached_file) or (is_first_start and code == EXIT_USER_ERROR):
                 return self._fail(child.failed(code))
             most = restarts_max(is_first_start, child.was_attached)
             delay_s = policy.after_death(asyncio.get_running_loop().time(), most)

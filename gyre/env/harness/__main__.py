@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from gyre.env.harness.settings import load
-from gyre.env.serving import EXIT_USER_ERROR, serve
-from gyre.errors import GyreError
+from gyre.env.serving import serve
+from gyre.errors import EXIT_USER_ERROR, GyreError
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import safetensors.torch
 import torch
 
 from gyre.clock import SystemClock
+from gyre.errors import EXIT_GAVE_UP
 from gyre.records import (
     AlarmRaised,
     MicroStep,
@@ -20,7 +21,6 @@ from gyre.records import (
     pack,
 )
 from gyre.run_folder import RunFolder
-from gyre.service import EXIT_GAVE_UP
 from services.trainer.core.events import Batch
 from services.trainer.gradient import accumulate
 from services.trainer.learner import Learner

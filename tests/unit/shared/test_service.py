@@ -1,8 +1,7 @@
 """How a service ends: which error is told, and with which exit code."""
 
 from gyre.errors import GaveUp
-from gyre.service import EXIT_GAVE_UP, gyre_error
-from gyre.supervisor.child import GAVE_UP
+from gyre.service import gyre_error
 
 
 def test_an_error_of_a_task_group_is_told_as_if_it_had_come_alone():
@@ -11,7 +10,3 @@ def test_an_error_of_a_task_group_is_told_as_if_it_had_come_alone():
     whole = ExceptionGroup("outer", [OSError("else"), ExceptionGroup("inner", [cause])])
     assert gyre_error(whole) is cause and gyre_error(cause) is cause
     assert gyre_error(ExceptionGroup("defects", [KeyError("x")])) is None and gyre_error(KeyError("x")) is None
-
-
-def test_service_and_supervisor_mean_the_same_exit_code():
-    assert EXIT_GAVE_UP == GAVE_UP
