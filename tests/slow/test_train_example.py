@@ -69,7 +69,7 @@ def test_cells_change_roles_and_join_a_batch_that_is_being_trained(trained):
 
 
 def test_staleness_follows_the_law(trained):
-    """A5: φ + (μ − 1)/2 = 0.5 + 0.5 = 1 step; the start-up term of 50 steps and turn-completed batches stay below 0.15."""
+    """A5: φ + (μ − 1)/2 = 0.5 + 0.5 = 1 step; the start-up term of 40 steps and turn-completed batches stay below 0.15."""
     _, summary = trained
     assert summary["staleness_law"] == 1.0
     assert abs(summary["staleness_mean"] - summary["staleness_law"]) <= 0.15
