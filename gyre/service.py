@@ -16,7 +16,7 @@ from gyre.bus.access import seed_path
 from gyre.clock import Clock, clock_of_run
 from gyre.config import Config
 from gyre.errors import EXIT_GAVE_UP, EXIT_USER_ERROR, GaveUp, GyreError, InvariantBroken
-from gyre.rpc.auth import ROLES, key_path, read_key
+from gyre.rpc.auth import ROLES, read_key
 from gyre.rpc.server import REQUEST_BYTES_MAX, RpcServer
 from gyre.run_folder import RunFolder
 from gyre.tasks import end
@@ -56,11 +56,12 @@ class Context:
         return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), server_interceptors(), request_bytes_max)
 
     def rpc_keys(self) -> dict[str, str]:
-        return {role: read_key(self.folder.keys, role) for role in ROLES if key_path(self.folder.keys, role).exists()}
+        """Role → key, of all roles: a service never listens openly. Raises NotFound, ConfigError."""
+        return {role: read_key(self.folder.keys, role) for role in ROLES}
 
     @property
     def service_key(self) -> str:
-        return self.rpc_keys().get("service", "")
+        return read_key(self.folder.keys, "service")
 
 
 def main(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.repair.model import make_model
+from gyre import key_files
 from gyre.bus import Bus, NatsServer, declare_streams
 from gyre.bus.access import authorization, make_keys, seed_path
 from gyre.bus.server import free_port, wait_for_port
@@ -19,7 +20,7 @@ from gyre.records import ExecutionLeased, RoleChanged
 from gyre.rpc.auth import make_rpc_keys, read_key
 from gyre.run_folder import RunFolder
 from services.rollout.core.keys import Claims, sign
-from services.rollout.gateway.app import SECRET_NAME, read_secret
+from services.rollout.gateway.app import SECRET_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 120.0
@@ -58,7 +59,7 @@ class Rig:
         self._nats = NatsServer(
             self._port("bus"), self.folder.nats, self.folder.logs / "nats.log", authorization(self.folder.keys)
         )
-        self._secret = read_secret(self.folder.keys / SECRET_NAME)
+        self._secret = key_files.keep(self.folder.keys / SECRET_NAME)
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._buses: list[Bus] = []
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import nkeys
 
+from gyre import key_files
 from gyre import records as r
 from gyre.bus import streams
 from gyre.bus.subjects import PREFIX, subject_pattern
+from gyre.errors import ConfigError
 
 SPEAKS: dict[str, tuple[type, ...]] = {
     "scheduler": (
@@ -46,25 +48,25 @@ def seed_path(keys: Path, service: str) -> Path:
 
 
 def make_keys(keys: Path) -> None:
-    """Make what is missing; an existing key is kept."""
+    """Make what is missing; an existing key is kept. Raises ConfigError."""
     keys.mkdir(parents=True, exist_ok=True)
     keys.chmod(0o700)
     for service in SPEAKS:
-        path = seed_path(keys, service)
-        if not path.exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER))
+        key_files.keep(seed_path(keys, service), _new_seed)
+
+
+def _new_seed() -> bytes:
+    return nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
 
 
 def authorization(keys: Path, run: str = "*") -> str:
-    """The server's authorization block for these keys."""
+    """The server's authorization block for these keys. Raises NotFound, ConfigError."""
     users = "\n".join(_user(keys, service, run) for service in SPEAKS)
     return f"authorization {{ users: [\n{users}\n] }}"
 
 
 def _user(keys: Path, service: str, run: str) -> str:
-    public = nkeys.from_seed(seed_path(keys, service).read_bytes()).public_key.decode()
+    public = _public_key(seed_path(keys, service))
     publish = [subject_pattern(run, kind) for kind in SPEAKS[service]]
     publish += [f"{PREFIX}.{run}.dead.{service}", *_READ]
     for stream in _CONSUMES[service]:
@@ -79,3 +81,13 @@ def _user(keys: Path, service: str, run: str) -> str:
         publish += ["$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"]
     allowed = ", ".join(f'"{subject}"' for subject in publish)
     return f'  {{ nkey: {public}, permissions: {{ publish: [{allowed}], subscribe: ["_INBOX.>"] }} }}'
+
+
+def _public_key(seed: Path) -> str:
+    data = key_files.read(seed).strip()
+    try:
+        return nkeys.from_seed(data).public_key.decode()
+    except (nkeys.NkeysError, ValueError) as error:
+        raise ConfigError(
+            f"{seed} holds no NATS seed: stop the run, remove the file and start again; it is made anew"
+        ) from error

@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from gyre import key_files
 from gyre.bus import streams
 from gyre.bus.pull import Pull
 from gyre.bus.subjects import PREFIX, natural_key, subject_of, subject_pattern
@@ -98,10 +99,13 @@ class Bus:
 
     @classmethod
     async def connect(cls, url: str, run: str, service: str, seed_file: Path | None = None) -> "Bus":
-        """`seed_file` holds the service's NATS key (gyre.bus.access). Raises Unavailable."""
+        """`seed_file` holds the service's NATS key (gyre.bus.access). Raises Unavailable; NotFound or ConfigError where that is none."""
         if "." in run or not run:
             raise InvalidInput(f"{run!r} cannot name a run: it is one token of a bus subject")
-        options: dict[str, Any] = {"nkeys_seed": str(seed_file)} if seed_file else {}
+        options: dict[str, Any] = {}
+        if seed_file:
+            key_files.read(seed_file)
+            options["nkeys_seed"] = str(seed_file)
         try:
             client = await nats.connect(
                 url, name=f"{service}@{run}", max_reconnect_attempts=-1, reconnect_time_wait=RECONNECT_WAIT_S,

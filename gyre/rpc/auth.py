@@ -4,9 +4,9 @@ Made on first start, readable by their owner only; sent as `authorization: Beare
 """
 
 import hmac
-import os
-import secrets
 from pathlib import Path
+
+from gyre import key_files
 
 ROLES = ("service", "environment")
 
@@ -22,18 +22,14 @@ def key_path(keys: Path, role: str) -> Path:
 
 
 def make_rpc_keys(keys: Path) -> None:
-    """Make what is missing; an existing key is kept."""
-    keys.mkdir(parents=True, exist_ok=True)
+    """Make what is missing; an existing key is kept. Raises ConfigError."""
     for role in ROLES:
-        path = key_path(keys, role)
-        if not path.exists():
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_urlsafe(32))
+        key_files.keep(key_path(keys, role))
 
 
 def read_key(keys: Path, role: str) -> str:
-    return key_path(keys, role).read_text().strip()
+    """Raises NotFound, ConfigError."""
+    return key_files.read(key_path(keys, role)).decode().strip()
 
 
 def is_allowed(method: str, authorization: str, keys: dict[str, str]) -> bool:
@@ -41,6 +37,11 @@ def is_allowed(method: str, authorization: str, keys: dict[str, str]) -> bool:
     if not keys or method.startswith(OPEN_METHODS):
         return True
     said = authorization.removeprefix("Bearer ").encode()
-    if hmac.compare_digest(said, keys["service"].encode()):
+    if _is(said, keys["service"]):
         return True
-    return method.startswith(ENVIRONMENT_METHODS) and hmac.compare_digest(said, keys["environment"].encode())
+    return method.startswith(ENVIRONMENT_METHODS) and _is(said, keys["environment"])
+
+
+def _is(said: bytes, key: str) -> bool:
+    """An empty key is nobody's: a caller who says nothing would have it."""
+    return bool(key) and hmac.compare_digest(said, key.encode())

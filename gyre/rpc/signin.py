@@ -8,12 +8,12 @@ sessions. Sign-in keys that were signed before the server's start are refused: i
 import base64
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 
 import msgspec
 
+from gyre import key_files
 from gyre.errors import InvalidInput
 
 SIGN_IN_S = 600.0
@@ -38,20 +38,8 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secret_of(keys: Path) -> bytes:
-    """The secret in the run's keys folder, made where there is none."""
-    path = keys / "explorer.key"
-    if not path.exists():
-        keys.mkdir(parents=True, exist_ok=True)
-        made = keys / f".explorer.{secrets.token_hex(8)}"
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(32))
-        try:
-            os.link(made, path)  # of two processes that make it at once, one does
-        except FileExistsError:
-            pass
-        finally:
-            made.unlink()
-    return path.read_text().strip().encode()
+    """The secret in the run's keys folder, made where there is none. Raises ConfigError."""
+    return key_files.keep(keys / "explorer.key").strip()
 
 
 def sign(kind: str, run: str, tenant: str, now_s: float, secret: bytes) -> str:

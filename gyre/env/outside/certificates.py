@@ -5,12 +5,12 @@ Whoever trusts `ca.pem` lets the gateway read along: it is for sandboxes, and it
 
 import datetime
 import ipaddress
-import os
 import ssl
 import tempfile
 from collections import OrderedDict
 from pathlib import Path
 
+from gyre import key_files
 from gyre.errors import ConfigError
 
 try:
@@ -23,6 +23,8 @@ except ImportError as _missing:
 
 HOSTS_MAX = 1024
 """Certificates kept at once; others are made again."""
+PUBLIC_MODE = 0o644
+"""Of the authority's certificate, which every sandbox reads."""
 CA_DAYS, HOST_DAYS = 3650, 30
 NAME_CHARS_MAX = 64
 """Of a certificate's common name (X.509); longer hosts stand among the alternative names only."""
@@ -33,13 +35,13 @@ class Certificates:
 
     def __init__(self, folder: Path) -> None:
         self.ca_file = folder / "ca.pem"
-        key_file = folder / "ca.key"
-        if not (self.ca_file.exists() and key_file.exists()):
-            folder.mkdir(parents=True, exist_ok=True)
-            _make_ca(self.ca_file, key_file)
+        key_pem = key_files.keep(folder / "ca.key", lambda: _pem(ec.generate_private_key(ec.SECP256R1())))
         try:
-            self._ca = x509.load_pem_x509_certificate(self.ca_file.read_bytes())
-            self._ca_key = serialization.load_pem_private_key(key_file.read_bytes(), None)
+            self._ca_key = serialization.load_pem_private_key(key_pem, None)
+            certificate = key_files.keep(self.ca_file, lambda: _authority(self._ca_key), PUBLIC_MODE)
+            self._ca = x509.load_pem_x509_certificate(certificate)
+            if self._ca.public_key() != self._ca_key.public_key():
+                raise ValueError("one is not of the other")
         except ValueError as error:
             raise ConfigError(
                 f"{self.ca_file} or its key cannot be read; remove both to have them made anew: {error}"
@@ -71,18 +73,15 @@ class Certificates:
         return context
 
 
-def _make_ca(ca_file: Path, key_file: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
+def _authority(key: "ec.EllipticCurvePrivateKey") -> bytes:
+    """A certificate of our own for `key`, as PEM."""
     name = _name("Gyre tool gateway")
     builder = _builder(name, name, key.public_key(), CA_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     builder = builder.add_extension(usage, critical=True)
     builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    descriptor = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(_pem(key))
-    ca_file.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def _builder(subject: "x509.Name", issuer: "x509.Name", key: object, days: int) -> "x509.CertificateBuilder":

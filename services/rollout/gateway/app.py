@@ -5,10 +5,9 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import os
-import secrets
 from pathlib import Path
 
+from gyre import key_files
 from gyre.api.rollout.v1 import environments_pb2_grpc, rollout_pb2, rollout_pb2_grpc
 from gyre.config.cells import serving
 from gyre.ids import cell_id
@@ -79,7 +78,7 @@ async def run(context: Context) -> None:
     if peers is None:  # else each is restored where it is asked for
         for sample, records in restored.sessions():
             calls.restore(sample, records)
-    secret = read_secret(folder.keys / SECRET_NAME)
+    secret = key_files.keep(folder.keys / SECRET_NAME)
     environments = Environments()
     leasing = Leasing(config, bus, clock, secret, f"http://{address}/v1", restored, calls, environments, name, peers)
     environments.listener = leasing
@@ -137,14 +136,3 @@ async def _serve(http: HttpGateway, address: str, rpc: RpcServer, peers: Peers |
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gateway", type=int, default=0, help="which of the run's rollout.gateways it is, from 0")
-
-
-def read_secret(path: Path) -> bytes:
-    """Made on first start, readable by its owner only."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_bytes()
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data := secrets.token_bytes(32))
-    return data

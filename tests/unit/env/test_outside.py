@@ -15,6 +15,7 @@ from gyre.env.outside import Outside, Rules, ToolGateway
 from gyre.env.outside.certificates import Certificates
 from gyre.env.recording import Journal, Redactor, Tape
 from gyre.env.recording.entries import Called, Checkpoint
+from gyre.errors import ConfigError
 
 LINGER_S = 60
 
@@ -277,6 +278,18 @@ async def test_the_authority_is_made_once_and_its_key_is_its_owners_alone(tmp_pa
     before = Certificates(tmp_path).ca_file.read_bytes()
     assert Certificates(tmp_path).ca_file.read_bytes() == before
     assert (tmp_path / "ca.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("broken", ["ca.pem", "ca.key"])
+def test_an_authority_that_is_not_whole_is_refused_with_what_to_do(tmp_path, broken):
+    Certificates(tmp_path / "one")
+    (tmp_path / "one" / broken).write_bytes(b"")
+    with pytest.raises(ConfigError, match=broken):
+        Certificates(tmp_path / "one")
+    Certificates(tmp_path / "other")
+    (tmp_path / "one" / broken).write_bytes((tmp_path / "other" / broken).read_bytes())
+    with pytest.raises(ConfigError, match="remove both"):
+        Certificates(tmp_path / "one")
 
 
 async def test_a_tunnel_is_on_record_as_opened_and_cannot_be_repeated(tmp_path, https):

@@ -22,6 +22,13 @@ def test_a_wrong_or_missing_key_opens_nothing_but_health():
     assert is_allowed("/grpc.health.v1.Health/Check", "", KEYS)
 
 
+def test_an_empty_key_opens_nothing():
+    """Whoever says nothing would have it."""
+    for said in ("", "Bearer ", "Bearer"):
+        assert not is_allowed(SUBMIT, said, {"service": "", "environment": "e"})
+        assert not is_allowed(ATTACH, said, {"service": "s", "environment": ""})
+
+
 def test_keys_are_made_once_and_are_their_owners_only(tmp_path):
     make_rpc_keys(tmp_path / "keys")
     first = [read_key(tmp_path / "keys", role) for role in ROLES]
