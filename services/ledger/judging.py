@@ -6,7 +6,7 @@ CSV with a header, JSON lines, or Parquet, by the file's ending; one judgement a
     score       a number, higher is better; only compared with the same judge's others
     judge       who: a person's name, or a model's (the name of its [[evaluators]] section, where it is one)
     kind        person (default) or model
-    at_s        when, Unix seconds or ISO 8601; by default when it is imported
+    at_s        when, Unix seconds (not milliseconds or nanoseconds) or ISO 8601; by default when it is imported
 
 Rows that say nothing usable are named and left out; the others are stored. The same judge's later word about a sample replaces the earlier.
 """
@@ -14,7 +14,6 @@ Rows that say nothing usable are named and left out; the others are stored. The 
 import csv
 import datetime
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gyre.errors import ConfigError, InvalidInput
+from services.ledger.core.moments import moment_s
 from services.ledger.core.rows import text
 from services.ledger.core.tables.samples import JUDGEMENTS
 from services.ledger.storage import Database
@@ -31,6 +31,10 @@ KINDS = ("person", "model")
 ROWS_AT_ONCE = 500
 REFUSED_SHOWN = 20
 LINE_BYTES_MAX = 1 << 20
+SCORE_MAX = 1e100
+"""Either way: scores are averaged and compared, which must stay inside what a number can hold."""
+_UNUSABLE = (InvalidInput, ValueError, TypeError, OverflowError, RecursionError)
+"""A row's own fault, whatever is found where a number or a word should be."""
 
 _KNOWN = sa.text(
     "SELECT sample_id, task_type FROM samples WHERE run = :run AND sample_id IN :names "
@@ -51,7 +55,7 @@ def import_judgements(database: Database, run: str, path: Path, now_s: float) ->
         for number, row in batch:
             try:
                 good.append((number, _judgement(row, now_s)))
-            except (InvalidInput, ValueError, TypeError) as error:
+            except _UNUSABLE as error:
                 refused.append({"row": number, "why": str(error)})
         with database.writing.begin() as connection:
             names = [one["sample_id"] for _, one in good]
@@ -76,19 +80,26 @@ def import_judgements(database: Database, run: str, path: Path, now_s: float) ->
 
 
 def _judgement(row: dict[str, Any], now_s: float) -> dict[str, Any]:
-    """Raises InvalidInput, ValueError or TypeError with what is wrong."""
+    """Raises one of _UNUSABLE with what is wrong."""
     missing = [name for name in ("sample_id", "judge", "score") if row.get(name) in (None, "")]
     if missing:
         raise InvalidInput(f"no {', '.join(missing)}")
     score, kind = float(row["score"]), str(row.get("kind") or "person")
-    if not math.isfinite(score):
-        raise InvalidInput(f"score {row['score']} is no number")
+    if not abs(score) <= SCORE_MAX:
+        raise InvalidInput(f"score {score:g} is no number from -{SCORE_MAX:g} to {SCORE_MAX:g}")
     if kind not in KINDS:
         raise InvalidInput(f"kind {kind!r}: one of {', '.join(KINDS)}")
     return {
-        "sample_id": text(str(row["sample_id"])), "judge": text(str(row["judge"])), "kind": kind, "score": score,
+        "sample_id": _word(row["sample_id"]), "judge": _word(row["judge"]), "kind": kind, "score": score,
         "at_s": _moment_s(row.get("at_s"), now_s),
     }  # fmt: skip
+
+
+def _word(value: Any) -> str:
+    """Raises ValueError for half a character, which JSON can write and no database keeps."""
+    word = text(str(value))
+    word.encode()
+    return word
 
 
 def _moment_s(value: Any, now_s: float) -> float:
@@ -98,9 +109,7 @@ def _moment_s(value: Any, now_s: float) -> float:
         seconds = float(value)
     except (TypeError, ValueError):
         seconds = datetime.datetime.fromisoformat(str(value)).timestamp()
-    if not math.isfinite(seconds):
-        raise InvalidInput(f"at_s {value} is no moment")
-    return seconds
+    return moment_s("at_s", seconds)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -126,7 +135,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
             if line.strip():
                 try:
                     row = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     row = {}
                 yield row if isinstance(row, dict) else {}
 

@@ -153,7 +153,7 @@ def _use(connection: sa.Connection, insert: Any, rows: Sequence[dict[str, Any]])
 
 
 def _versions(low: int | None, mean: float | None, high: int | None, tokens: int) -> dict[int, int]:
-    if low is None or high is None or mean is None or not tokens:
+    if low is None or high is None or mean is None or not tokens or not low <= mean <= high:
         return {UNKNOWN: tokens}
     if low == high:
         return {low: tokens}

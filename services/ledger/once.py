@@ -12,6 +12,7 @@ from gyre.errors import ConfigError, GyreError, InvalidInput, NotFound, Unavaila
 from gyre.records import RewardWeighed
 from gyre.service import Context
 from services.ledger import judging, rpc
+from services.ledger.core.moments import moment_s
 from services.ledger.intake import raise_alarm
 from services.ledger.queries.asked import QUESTIONS, Asked, ask
 from services.ledger.queries.doctor import Room
@@ -27,14 +28,24 @@ BUS_WAIT_S = 5.0
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--print", nargs="+", metavar=("QUESTION", "NAME"), default=[],
+        "--print", metavar="QUESTION", default="",
         help="answer one question: " + ", ".join(f"{name} {one.names}".strip() for name, one in QUESTIONS.items()),
     )  # fmt: skip
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --print: what it is asked about; may be repeated",
+    )
     parser.add_argument("--after", default="", metavar="CURSOR", help="with --print: the page after this one")
     parser.add_argument("--limit", type=int, default=0, help="with --print: rows of a page, points of a curve")
     parser.add_argument("--export", type=Path, metavar="DIR", help="write Parquet files and say what is in them")
     parser.add_argument(
-        "--what", nargs="+", default=[], help="with --export: executions, samples, turns, drops; all by default"
+        "--what",
+        action="append",
+        default=[],
+        help="with --export: executions, samples, turns or drops; may be repeated; all by default",
     )
     parser.add_argument(
         "--since", type=float, metavar="UNIX_SECONDS", help="with --export: what happened then or later"
@@ -76,13 +87,10 @@ async def carry_out(do: Callable[[Database, Context], Any], database: Database, 
 def printed(database: Database, context: Context) -> dict[str, Any]:
     """Raises InvalidInput for a question there is not, NotFound as the questions do."""
     given = context.arguments
-    question, *names = given.print
     room = room_of(database, context)
-    asked = Asked(
-        context.run, context.config, tuple(names), getattr(given, "after", ""), getattr(given, "limit", 0), room
-    )
+    asked = Asked(context.run, context.config, tuple(given.name), given.after, given.limit, room)
     with database.read() as connection:
-        return ask(connection, question, asked)
+        return ask(connection, given.print, asked)
 
 
 def room_of(database: Database, context: Context) -> Callable[[], Room]:
@@ -90,10 +98,12 @@ def room_of(database: Database, context: Context) -> Callable[[], Room]:
 
 
 def exported(database: Database, context: Context) -> dict[str, Any]:
-    """What was written: {name: {path, rows, bytes}}. Raises ConfigError without pyarrow, InvalidInput for data that there is not."""
+    """What was written: {name: {path, rows, bytes}}. Raises ConfigError without pyarrow, InvalidInput for data, or a moment, that there is not."""
     with _extra("exporting"):
         from services.ledger import parquet
     given = context.arguments
+    if given.since is not None:
+        moment_s("--since", given.since)
     if strange := sorted(set(given.what) - set(parquet.DATA_SETS)):
         raise InvalidInput(f"no data {', '.join(strange)}: any of {', '.join(parquet.DATA_SETS)}")
     with database.read() as connection:

@@ -7,7 +7,7 @@
              the same way (null without a pair); low, high: 95 % interval (how it is had: services/ledger/core/agreement.py)
              weight: what is left of the model's weight, clip((low − ½)/(full − ½), 0, 1); configured_weight: of [[evaluators]], null where it is none
              in_force: {weight, at_s} that `gyre agreement --apply` gave it last while the run went on, null where it never did
-             by_type, by_day: {task type or day (UTC): {samples, pairs, agreement, low, high}}
+             by_type, by_day: {task type or day (UTC): {samples, pairs, agreement, low, high}}; of no day is what was judged at no moment
              fell: {day, before, now, by_at_least} the newest day against all before, null with less than two days; by_at_least > 0: both intervals
              are apart by that much
     people   {name: samples judged}
@@ -17,7 +17,6 @@ A model's score of a sample is the imported one, else what it said while the run
 averaged; people are comparable to each other then, or should judge samples of their own.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -27,6 +26,7 @@ import sqlalchemy as sa
 
 from gyre.config import Config
 from services.ledger.core.agreement import pairwise, weight
+from services.ledger.core.moments import day
 from services.ledger.queries.sql import rows
 
 SAMPLES_MAX = 4_000
@@ -56,13 +56,14 @@ def agreement(connection: sa.Connection, run: str, config: Config) -> dict[str, 
     for row in judged:
         people[row["judge"]] += 1
         scores[row["sample_id"]].append(row["score"])
-        about[row["sample_id"]] = (row["task_type"] or "", time.strftime("%Y-%m-%d", time.gmtime(row["at_s"])))
+        about[row["sample_id"]] = (row["task_type"] or "", day(row["at_s"]))
     models: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows(connection, SAID, run=run):
         models[row["evaluator"]][row["sample_id"]] = row["value"]
     for row in rows(connection, IMPORTED, run=run):
         models[row["judge"]][row["sample_id"]] = row["score"]
-    wanted = {sample: float(np.mean(values)) for sample, values in scores.items()}
+    # each divided first: the sum of two large scores is none
+    wanted = {sample: float((np.array(values) / len(values)).sum()) for sample, values in scores.items()}
     weights = {one.name: one.weight for one in config.evaluators}
     full = config.ledger.agreement_full
     weighed = {
@@ -83,7 +84,7 @@ def _model(
     whole = _compared(both, wanted, said, about)
     by_type, by_day = ({
         part: _compared([sample for sample in both if about[sample][place] == part], wanted, said, about)
-        for part in sorted({about[sample][place] for sample in both})
+        for part in sorted({about[sample][place] for sample in both} - ({""} if place else set()))
     } for place in (0, 1))  # fmt: skip
     left = weight(whole["low"], full) if whole["pairs"] else None
     return {
@@ -114,7 +115,7 @@ def _fell(both, by_day, wanted, said, about) -> dict[str, Any] | None:
     days = [day for day, part in by_day.items() if part["pairs"]]
     if len(days) < 2:
         return None
-    before = _compared([sample for sample in both if about[sample][1] < days[-1]], wanted, said, about)
+    before = _compared([sample for sample in both if "" < about[sample][1] < days[-1]], wanted, said, about)
     now = by_day[days[-1]]
     return {
         "day": days[-1],

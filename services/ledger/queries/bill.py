@@ -62,6 +62,10 @@ _PRICED = {
 """Price → what it is for, and how much of that is one unit."""
 
 
+WHOLE_MAX = 2.0**53
+"""From here on a price times an amount is told as a real number: not every whole one is there, and 64 bits end soon."""
+
+
 def bill(connection: sa.Connection, run: str, config: Config, by: tuple[str, ...] = ()) -> dict[str, Any]:
     """The answer whose shape the module's docstring gives; by DEFAULT where no dimension is named. Raises InvalidInput."""
     by = by or DEFAULT
@@ -136,7 +140,9 @@ def _charged(measured: dict[str, npt.NDArray], prices: dict[str, float]) -> dict
 def _tidied(values_N: npt.NDArray) -> list[float | int]:
     """Whole numbers as such: fractions are only there where an attempt was shared out."""
     whole_N = np.rint(values_N)
-    is_whole_N = np.abs(values_N - whole_N) < 1e-9 * np.maximum(1.0, np.abs(values_N))
+    is_whole_N = (np.abs(values_N - whole_N) < 1e-9 * np.maximum(1.0, np.abs(values_N))) & (
+        np.abs(values_N) < WHOLE_MAX
+    )
     if is_whole_N.all():
         return whole_N.astype(np.int64).tolist()
     tidied_N = values_N.astype(object)

@@ -16,8 +16,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from services.ledger.core.moments import NS_PER_S
 from services.ledger.queries.sql import rows
-from services.ledger.queries.trace import NS_PER_S
 
 UNACCOUNTED_SHARE_MAX = 0.02
 """Line of a trace's time without a name."""

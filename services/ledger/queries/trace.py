@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gyre.errors import NotFound
+from services.ledger.core.moments import NS_PER_S
 from services.ledger.queries.sql import one, rows, unpacked
 
 SPANS = """
@@ -24,8 +25,6 @@ SELECT trace_id FROM samples WHERE run = :run AND sample_id = :id AND trace_id <
 UNION SELECT trace_id FROM drops WHERE run = :run AND sample_id = :id AND trace_id <> ''
 UNION SELECT trace_id FROM attempts WHERE run = :run AND sample_id = :id AND trace_id <> ''
 """
-
-NS_PER_S = 1e9
 
 
 def trace(connection: sa.Connection, run: str, name: str) -> dict[str, Any]:

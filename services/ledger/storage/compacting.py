@@ -12,13 +12,12 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from services.ledger.core.rows import INT64_MAX
+from services.ledger.core.moments import bounded_ns
 from services.ledger.storage.database import Database
 
 SLICE_SAMPLES = 500
 """Of one transaction: intake waits no longer than for one of its own."""
 SLICE_SPANS = 10_000
-NS_PER_S = 1e9
 
 _OLD = sa.text("""
 SELECT a.sample_id FROM attempts a
@@ -49,8 +48,8 @@ def compact(
     database: Database, run: str, before_s: float, now_s: float, go_on: Callable[[], bool] = lambda: True
 ) -> dict[str, int]:
     """Delete what is older than `before_s` (Unix seconds): {calls, samples, spans}, how many rows went and of how many samples. `go_on` is asked
-    before each slice, a transaction of its own; where it says no the rest is left for another time."""
-    told, after = {"calls": 0, "samples": 0, "spans": 0}, ""
+    before each slice, a transaction of its own; where it says no the rest is left for another time. Raises InvalidInput for NaN."""
+    told, after, before_ns = {"calls": 0, "samples": 0, "spans": 0}, "", bounded_ns(before_s)
     while go_on():
         with database.read() as connection:
             bound = {"run": run, "before_s": before_s, "after": after, "most": SLICE_SAMPLES}
@@ -65,7 +64,7 @@ def compact(
         after = samples[-1]
     while go_on():
         with database.writing.begin() as connection:
-            bound = {"run": run, "before_ns": min(int(before_s * NS_PER_S), INT64_MAX), "most": SLICE_SPANS}
+            bound = {"run": run, "before_ns": before_ns, "most": SLICE_SPANS}
             deleted = connection.execute(_SPANS, bound).rowcount
         told["spans"] += deleted
         if not deleted:

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from services.ledger.core.agreement import pairwise, weight, wilson
 from services.ledger.judging import import_judgements
 from services.ledger.once import drifted, judged, weighings
 from services.ledger.queries import agreement
+from services.ledger.queries.doctor import Room, doctor
 from services.ledger.queries.sql import rows
 from tests.unit.ledger.ledger_history import RUN, config, history
 
@@ -129,6 +131,51 @@ def test_rows_that_say_nothing_usable_are_named_and_the_others_taken_in(whole, t
     (tmp_path / "bad.parquet").write_bytes(b"no")
     with pytest.raises(InvalidInput, match="no Parquet file"):
         import_judgements(whole, RUN, tmp_path / "bad.parquet", 5.0)
+
+
+STRANGE = {
+    "nanoseconds": ("at_s", "1700000000000000000", "at_s 1.7e+18 is no moment in Unix seconds"),
+    "milliseconds": ("at_s", "1700000000000", "at_s 1.7e+12 is no moment in Unix seconds"),
+    "beyond any clock": ("at_s", "1e300", "no moment in Unix seconds"),
+    "before Unix": ("at_s", "-1", "no moment in Unix seconds"),
+    "a year without a clock": ("at_s", '"0001-01-01T00:00:00"', ""),
+    "a whole number beyond a real one": ("score", "1" + "0" * 400, "too large"),
+    "a score that has no mean": ("score", "-1e308", "score -1e+308 is no number from -1e+100"),
+    "half a character": ("judge", '"\\ud800"', "surrogates"),
+    "lists in lists": ("score", "[" * 100_000 + "]" * 100_000, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_row_whose_numbers_no_question_can_use_is_named_and_the_others_taken_in(whole, tmp_path, what):
+    """What is committed is asked about for ever: a moment that no calendar has would end every answer."""
+    name, written, why = STRANGE[what]
+    good = {"sample_id": SAMPLES[0], "judge": "ann", "score": 1}
+    row = json.dumps({**good, name: "HERE"}).replace('"HERE"', written)
+    file = tmp_path / "j.jsonl"
+    file.write_text("\n".join([row, json.dumps({**good, "at_s": 253402300799}), json.dumps({**good, "judge": "bob"})]))
+    told = import_judgements(whole, RUN, file, 5.0)
+    assert (told["stored"], [one["row"] for one in told["examples"]]) == (2, [1])
+    assert why in told["examples"][0]["why"]
+    with whole.read() as connection:
+        assert agreement(connection, RUN, config())["people"] == {"ann": 1, "bob": 1}
+
+
+def test_judgements_of_no_moment_that_are_stored_already_count_without_a_day(whole, tmp_path):
+    """Books that took them before they were refused: agreement and the doctor answer as without their times."""
+    import_judgements(whole, RUN, written(tmp_path, "csv"), 5.0)
+    moments = zip(SAMPLES, (1.7e18, 1e300, -5.0, None), strict=True)
+    with whole.writing.begin() as connection:
+        for name, at_s in moments:
+            values = {"at_s": at_s, "score": 1e308, "name": name}
+            connection.execute(sa.text("UPDATE judgements SET at_s = :at_s WHERE sample_id = :name"), values)
+            connection.execute(sa.text("INSERT INTO judgements (run, judge, sample_id, kind, score, task_type, at_s) "
+                                       "VALUES ('t', 'eve', :name, 'person', :score, 'repair', :at_s)"), values)  # fmt: skip
+    with whole.read() as connection:
+        found = agreement(connection, RUN, config())
+        doctor(connection, RUN, config(), Room())
+    (model,) = [one for one in found["models"] if one["model"] == "taste2"]
+    assert (found["people"], model["samples"], model["by_day"], model["fell"]) == ({"ann": 4, "eve": 4}, 4, {}, None)
 
 
 def test_a_later_word_replaces_the_earlier(whole, tmp_path):

@@ -99,6 +99,13 @@ def test_money_is_shown_where_prices_are_set(books_of):
     assert (total["cost"], total["retry_cost"]) == pytest.approx((6, 2 / 3 + 0.6 + 1.8))
 
 
+def test_a_price_beyond_whole_numbers_of_64_bits_is_still_a_price(books_of):
+    """9 s of computing at 3.6e25 an hour: 9e22."""
+    prices = PriceConfig(per_gpu_hour=3.6e25)
+    priced = msgspec.structs.replace(config(), ledger=msgspec.structs.replace(config().ledger, prices=prices))
+    assert asked(books_of(retried()), "attempt", settings=priced)["total"]["cost"] == pytest.approx(9e22)
+
+
 def test_what_there_is_no_bill_by_is_said(books_of):
     """C12"""
     with pytest.raises(InvalidInput, match="no bill by colour: name each once of tenant, task_type"):

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from gyre.clock import ManualClock
+from gyre.errors import InvalidInput
 from services.ledger.queries.asked import Asked, ask
 from services.ledger.retention import DAY_S, Retention
 from services.ledger.storage.compacting import compact
@@ -97,6 +98,20 @@ def test_a_retention_that_is_closed_deletes_no_further_slice(whole, monkeypatch)
     asked = iter([True, True, False, False])
     told = compact(whole, RUN, 11.0, 99.0, lambda: next(asked))
     assert (told["samples"], told["calls"], told["spans"]) == (4, 8, 0)
+
+
+@pytest.mark.parametrize("days", [1e6, 1e300])
+def test_a_retention_of_more_days_than_there_ever_were_deletes_nothing(whole, days):
+    """What somebody writes for `never`: its bound lies before the first moment of 64 bits."""
+    spans(whole)
+    assert Retention(whole, RUN, days, ManualClock(89 * DAY_S)).look() == {"calls": 0, "samples": 0, "spans": 0}
+
+
+def test_what_is_no_moment_deletes_nothing(whole):
+    """`gyre compact --older-than nan`."""
+    with pytest.raises(InvalidInput, match="no moment"):
+        compact(whole, RUN, float("nan"), 99.0)
+    assert compact(whole, RUN, float("inf"), 99.0)["calls"] == 16
 
 
 def test_a_database_that_does_not_take_it_is_left_for_the_next_look(whole, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from gyre.errors import Conflict, InvalidInput, NotFound
+from services.ledger.core.costs import UNKNOWN
 from services.ledger.once import exported, imported
 from services.ledger.queries import audit, bill, books, drops, explain
 from tests.unit.ledger.ledger_history import RUN, call, config, history, kept_books, store
@@ -24,9 +25,9 @@ class Asking:
 
     run = RUN
 
-    def __init__(self, folder: Path, run: str = RUN) -> None:
+    def __init__(self, folder: Path, run: str = RUN, since: float | None = None) -> None:
         self.run = run
-        self.arguments = argparse.Namespace(export=folder, import_files=folder, what=[], since=None)
+        self.arguments = argparse.Namespace(export=folder, import_files=folder, what=[], since=since)
 
 
 def odd(seed: int) -> list:
@@ -124,6 +125,29 @@ def test_what_is_no_export_is_refused_by_name_and_leaves_nothing(whole, empty, t
         imported(database, Asking(out))
     with database.read() as connection:
         assert connection.scalar(sa.text("SELECT count(*) FROM attempts")) == 0, "all or nothing"
+
+
+def test_numbers_that_cannot_be_are_nobodys_tokens(whole, empty, tmp_path):
+    """A file that somebody has changed: a mean that is no number, or not between its bounds, says nothing of versions."""
+    import pyarrow as pa
+
+    out = tmp_path / "out"
+    exported(whole, Asking(out))
+    turns = pq.read_table(out / "turns.parquet")
+    means = pa.array([float("nan"), 1e300, *turns["version_mean"].to_pylist()[2:]], pa.float64())
+    place = turns.column_names.index("version_mean")
+    pq.write_table(turns.set_column(place, turns.schema.field(place), means), out / "turns.parquet")
+    database = empty("offline")
+    imported(database, Asking(out))
+    with database.read() as connection:
+        assert connection.scalar(sa.text(f"SELECT sum(tokens) FROM usage WHERE version = {UNKNOWN}")) == 6
+
+
+def test_a_moment_that_is_none_exports_nothing(whole, tmp_path):
+    """Nanoseconds, and what is no number: an empty file would look like an empty run."""
+    for since in (1.7e18, float("nan")):
+        with pytest.raises(InvalidInput, match=r"--since .* is no moment in Unix seconds"):
+            exported(whole, Asking(tmp_path / "out", since=since))
 
 
 def test_a_call_of_two_versions_is_shared_as_it_was(books_of, empty, tmp_path):
