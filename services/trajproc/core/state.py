@@ -192,6 +192,11 @@ class Group:
         return [verdict for verdict in self.trainable if verdict.fate != "dropped"]
 
     @property
+    def is_dropped(self) -> bool:
+        """Of every member, trainable or not, it is on record that it was dropped: nothing more is to be said of the group."""
+        return all(verdict.fate == "dropped" for verdict in self.verdicts or [])
+
+    @property
     def age_key(self) -> tuple[int, int]:
         """Oldest dispatch version first, then order of dispatch."""
         return self.policy_version, self.order

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gyre import ids
 from gyre import records as r
 from tests.unit.trajproc.builders import Live, call, dispatched, ended, execution, leased, opened, started, submitted
-from tests.unit.trajproc.test_trajproc_restart import OURS, SETTINGS, Mortal, World, check_whole, timeless
+from tests.unit.trajproc.test_trajproc_restart import FIRST, OURS, SETTINGS, Mortal, World, check_whole, timeless
 
 SAID = (*OURS, r.CallSetAside)
 BREAKS = {
@@ -105,10 +105,10 @@ def conserved(world: World, script: list) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(histories(), SETTINGS, st.integers(-1, 60), st.booleans())
-def test_every_execution_is_trained_dropped_or_waits_exactly_once(script, settings_, lives, is_streaming):
+@given(histories(), SETTINGS, st.integers(-1, 60), st.booleans(), FIRST)
+def test_every_execution_is_trained_dropped_or_waits_exactly_once(script, settings_, lives, is_streaming, first):
     """Retries, broken records, repeats of any fact, and a kill after any message of ours (−1: none)."""
-    world = Counted(script, settings_, lives, is_streaming=is_streaming).run()
+    world = Counted(script, settings_, lives, is_streaming=is_streaming, first=first).run()
     check_whole(world, settings_)
     conserved(world, script)
 

@@ -116,6 +116,19 @@ def test_what_exceeds_the_age_cap_is_dropped_and_what_stands_at_the_cap_is_taken
     assert A not in live.processor.groups
 
 
+@pytest.mark.parametrize("dies_after", [None, 0, 1])
+def test_a_group_of_which_nothing_can_be_trained_is_said_to_be_dropped_though_it_is_too_old(dies_after):
+    """C9: cap 1, the batch of step 5 is open when the last of three members fails (v_d 0): in one fold the group is judged and found too old.
+    Three drops with the members' own reason, also when the processor dies before or after the first of them."""
+    facts = [opened(5), dispatched(A, 3, 0), *(ended(A, member, None, ending="failed", calls=0) for member in range(3))]
+    whole = Live(config(age_steps_max=1)).see(*facts)
+    assert whole.drops() == dict.fromkeys(names(A, 3), "environment_failed")
+    assert not whole.processor.groups and not whole.processor.intents
+    if dies_after is not None:
+        again = Live(config(age_steps_max=1), past=[*facts, *whole.said[:dies_after]])
+        assert again.drops() == dict.fromkeys(names(A, 3)[dies_after:], "environment_failed")
+
+
 def test_a_batch_waits_for_a_group_at_its_last_step_rather_than_drop_it():
     """C8: `wait` before `drop`: A (v_d 0, cap 1) is unfinished at step 1; B fills the turns, the batch stays open for A."""
     live = Live(config(age_steps_max=1)).see(

@@ -75,7 +75,7 @@ def _drop_aged(pool: Pool, group: Group, step: int) -> None:
     pool.ready.discard(group)
     if group.undropped:
         pool.want("age", group.group_id, group)
-    else:
+    elif group.is_dropped:  # else what is still to be said of its members would be forgotten with it
         pool.forget(group.group_id)
 
 

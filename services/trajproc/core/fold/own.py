@@ -48,7 +48,7 @@ def _confirm_told(pool: Pool, group_id: str) -> None:
     group = pool.groups[group_id]
     if all(verdict.fate for verdict in group.verdicts):
         pool.said("tell", group_id)
-    if group.dropped_step >= 0 and not group.undropped:
+    if group.dropped_step >= 0 and group.is_dropped:
         pool.forget(group_id)
 
 
