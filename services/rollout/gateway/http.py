@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import ssl  # noqa: F401  aiohttp's own import of it is lazy and slow on the first request
+import time
 from collections.abc import Awaitable, Callable
 
 from aiohttp import HttpVersion11, web
@@ -144,16 +145,14 @@ class HttpGateway:
         self, request: web.Request, wire: Wire, asked: ChatRequest, running: Running, pace: Pace
     ) -> web.StreamResponse:
         stream = wire.stream(Head(running.call_id, running.model, running.created_s, running.prompt_tokens), asked)
-        line = _Line(request, running, stream, self._patience)
-        quiet_s = pace.quiet_s
+        line = _Line(request, running, stream, self._patience, pace.quiet_s)
         while not running.done.done():
             running.changed.clear()
             if pace.content and running.reader is not None:
                 await line.say(stream.more(running.reader.reasoning, running.reader.content))
-            if await _moves(running, pace, quiet_s + KEEP_ALIVE_S):
-                continue
-            await line.say(wire.keep_alive, is_part=pace.content)
-            quiet_s = 0.0
+            await _moves(running, pace, line.rest_s())
+            if not running.done.done() and line.rest_s() <= 0.0:
+                await line.say(wire.keep_alive, is_part=pace.content)
         try:
             reply: Reply = running.done.result()
         except Exception as error:
@@ -184,8 +183,12 @@ class HttpGateway:
 class _Line:
     """A stream on its way out: its headers with the first word, its opening before the first part of the reply."""
 
-    def __init__(self, request: web.Request, running: Running, stream: ReplyStream, patience: Patience) -> None:
+    def __init__(
+        self, request: web.Request, running: Running, stream: ReplyStream, patience: Patience, quiet_s: float
+    ) -> None:
+        """`quiet_s` is to pass before a sign of life may be the first word."""
         self._request, self._running, self._stream, self._patience = request, running, stream, patience
+        self._due_s = time.monotonic() + quiet_s + KEEP_ALIVE_S
         self.response: web.StreamResponse | None = None
         self._is_open = False
 
@@ -199,18 +202,20 @@ class _Line:
         if is_part and not self._is_open:
             self._is_open, data = True, self._stream.open() + data
         await self._patience.write(self._request, self.response, data)
+        self._due_s = time.monotonic() + KEEP_ALIVE_S
+
+    def rest_s(self) -> float:
+        """How long nothing more need be said: counted from what left, for most of what a model samples may be nothing that this stream tells."""
+        return max(0.0, self._due_s - time.monotonic())
 
 
-async def _moves(running: Running, pace: Pace, timeout_s: float) -> bool:
-    """Whether anything that this stream tells of happens within `timeout_s`."""
+async def _moves(running: Running, pace: Pace, timeout_s: float) -> None:
+    """Until something happens that this stream may tell of, `timeout_s` at most."""
     if not pace.content:
-        done, _ = await asyncio.wait([running.done], timeout=timeout_s)
-        return bool(done)
-    try:
+        await asyncio.wait([running.done], timeout=timeout_s)
+        return
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(running.changed.wait(), timeout_s)
-    except TimeoutError:
-        return False
-    return True
 
 
 def _names(running: Running) -> dict[str, str]:

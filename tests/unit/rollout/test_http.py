@@ -17,6 +17,7 @@ from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.http import HttpGateway
 from tests.support import until
 
+from .builders import tool_text
 from .test_calls import claims, made  # noqa: F401  a fixture
 
 SECRET = b"s" * 32
@@ -53,6 +54,49 @@ async def test_a_stream_that_waits_says_so_and_ends_as_the_plain_reply(served, m
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop" and chunks[-1]["usage"]["prompt_tokens"] > 0
     async with http.post("/v1/chat/completions", json=BODY) as plain:
         assert (await plain.json())["choices"][0]["message"] == {"role": "assistant", "content": "hello"}
+
+
+SIGNS = {
+    "/v1/chat/completions": b": keep-alive\n",
+    "/v1/messages": b"event: ping\n",
+    "/v1/responses": b": keep-alive\n",
+}
+
+
+@pytest.mark.parametrize(
+    "path, text",
+    [*((path, tool_text("run_tests", "{}")) for path in SIGNS), ("/v1/messages", "<think>\nlong thoughts")],
+)
+async def test_signs_of_life_come_while_what_is_sampled_is_not_shown(served, monkeypatch, path, text):
+    """A call leaves when it is whole, reasoning to who asked for it: tokens that come all the while must not pass for news."""
+    http, pool, *_ = served
+    monkeypatch.setattr(http_module, "KEEP_ALIVE_S", 0.05)
+    heard = asyncio.Event()
+
+    async def sample(work) -> None:
+        ids = pool.model.template.encode(text)
+        while not heard.is_set():  # each chunk is one more beginning of the same call
+            work.on_tokens(ids[:1] if work.ids else ids[:-1])
+            work.ids = work.ids or ids[:-1]
+            await asyncio.sleep(0.001)
+        work.logprobs, work.versions, work.cells, work.finish = (
+            [-0.5] * len(work.ids),
+            [3] * len(work.ids),
+            ["cell-0"],
+            "length",
+        )
+
+    monkeypatch.setattr(pool, "generate", sample)
+    async with (
+        asyncio.timeout(30),
+        http.post(path, json=BODY | {"input": "go", "max_tokens": 9, "stream": True}) as answer,
+    ):
+        early = b""
+        while early.count(SIGNS[path]) < 3:
+            early += await answer.content.readany()
+        assert answer.status == 200 and LAST[path] not in early
+        heard.set()
+        await answer.read()
 
 
 LIVE = {
