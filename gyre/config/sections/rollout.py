@@ -93,7 +93,8 @@ class RolloutConfig(Section):
     lease_s: Seconds = 10.0
     """An execution whose holder is silent for this long is given out again as the next attempt."""
     attempts_max: Positive = 5
-    """Attempts of one execution before it ends as failed."""
+    """Attempts of one execution before it ends as failed: those that an environment was given and that were lost. Waiting for an environment is none,
+    nor is going on as the same attempt after a gateway's restart."""
     request_bytes_max: Positive = 8 * 1024 * 1024
     """Largest body of one model call; larger ones are answered 413."""
     observation_bytes_max: Positive = 64 * 1024

@@ -48,6 +48,8 @@ class Attempts:
         self._newest: dict[str, int] = {}
         self._released: dict[str, int] = {}
         """Attempts that were commanded to be given up: fenced before there is a newer one."""
+        self._on_record: dict[str, set[int]] = {}
+        """Attempts whose lease is on record."""
         self._ended: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -59,6 +61,16 @@ class Attempts:
             self._newest[execution_id] = attempt
             self._released.pop(execution_id, None)
 
+    def recorded(self, execution_id: str, attempt: int) -> None:
+        """Its lease is on record: an attempt that counts as made. Repeats change nothing."""
+        self.leased(execution_id, attempt)
+        if execution_id in self._newest:
+            self._on_record.setdefault(execution_id, set()).add(attempt)
+
+    def made(self, execution_id: str, attempt_base: int) -> int:
+        """How many attempts of the dispatch that begins after `attempt_base` have their lease on record."""
+        return sum(attempt > attempt_base for attempt in self._on_record.get(execution_id, ()))
+
     def fence(self, execution_id: str) -> None:
         """The present attempt's words count no longer (C2)."""
         if (newest := self._newest.get(execution_id)) is not None:
@@ -66,8 +78,8 @@ class Attempts:
 
     def ended(self, execution_id: str, attempt: int) -> None:
         if self._newest.get(execution_id, 0) <= attempt:
-            self._newest.pop(execution_id, None)
-            self._released.pop(execution_id, None)
+            for memory in (self._newest, self._released, self._on_record):
+                memory.pop(execution_id, None)
         self._ended[execution_id] = max(attempt, self._ended.pop(execution_id, 0))
         while len(self._ended) > ENDED_KEPT:
             self._ended.popitem(last=False)
@@ -215,8 +227,13 @@ class LeaseBook:
             for execution in attachment.executions
         )
 
-    def offer(self, task: TaskDispatched, deliveries: int, now_s: float) -> tuple[Offer, Lease | None]:
-        """A task was delivered, or a parked one is offered again."""
+    def offer(
+        self, task: TaskDispatched, deliveries: int, now_s: float, releases: int = 0
+    ) -> tuple[Offer, Lease | None]:
+        """A task was delivered, or a parked one is offered again.
+
+        `deliveries` only number the next attempt, so that no two gateways give one number to two: a task may be delivered many times before
+        anybody has a place for it, and go on as the same attempt over many more. `releases`: attempts that nobody lost."""
         execution = task.execution_id
         if self.attempts.ended_attempt(execution) > task.attempt_base:
             return Offer.OVER, None
@@ -232,7 +249,7 @@ class LeaseBook:
             self._orphans.clear()
         if self._orphans.get(execution, 0) > task.attempt_base:
             return Offer.PARK, None
-        if deliveries > self._attempts_max:
+        if self.attempts.made(execution, task.attempt_base) - releases >= self._attempts_max:
             return Offer.EXHAUSTED, None
         fitting = [a for a in self.attachments.values() if a.environment == task.task.environment and a.free > 0]
         if not fitting:

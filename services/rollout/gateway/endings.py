@@ -66,10 +66,11 @@ class Endings:
 
     async def exhaust(self, delivery: Delivery) -> None:
         """Every attempt was lost: an ending on record, never a zero and never silence."""
-        detail = f"{delivery.deliveries - 1} deliveries were lost with their environments or gateways"
-        newest = self._book.attempts.newest(delivery.record.execution_id)
-        attempt = max(delivery.record.attempt_base + delivery.deliveries, newest)
-        await self._put_unleased(delivery.record, attempt, Said("failed", "attempts_exhausted", detail, None), delivery)
+        task, attempts = delivery.record, self._book.attempts
+        made = attempts.made(task.execution_id, task.attempt_base)
+        detail = f"{made} attempts were lost with their environments or gateways"
+        attempt = max(task.attempt_base + delivery.deliveries, attempts.newest(task.execution_id))
+        await self._put_unleased(task, attempt, Said("failed", "attempts_exhausted", detail, None), delivery)
 
     async def end_unleased(self, task: TaskDispatched, said: Said, delivery: Delivery | None) -> None:
         """The ending of what no environment runs: of its newest attempt, or of a first that nobody made."""

@@ -43,7 +43,7 @@ CLAIM_WAIT_S = 1.0
 LEASES_AT_ONCE = 64
 """Of which each waits for the bus once."""
 PARKED_MAX = 2048
-"""Tasks held for environments that are not there; beyond it nothing is claimed. Giving them back would count as an attempt."""
+"""Tasks held for environments that are not there; beyond it nothing is claimed. Given back they would only come again at once."""
 EARLY_MAX = 4
 """Messages kept of one execution until its lease is back; it has one Started and one Ended to say."""
 ACK_PENDING_MAX = 20_000
@@ -190,7 +190,7 @@ class Leasing:
             return
         if self.peers is not None and delivery.deliveries > 1 and self.peers.was_elsewhere(execution):
             self.book.orphaned(execution, now_s)
-        offer, lease = self.book.offer(task, delivery.deliveries - self._orders.releases(execution), now_s)
+        offer, lease = self.book.offer(task, delivery.deliveries, now_s, self._orders.releases(execution))
         self._hands.parked.pop(execution, None)
         match offer:
             case Offer.OVER:
@@ -241,6 +241,7 @@ class Leasing:
             execution_id=lease.execution_id, group_id=task.group_id, attempt=lease.attempt, holder=self._holder, at_s=now_s
         )  # fmt: skip
         await self._bus.publish(leased, traceparent=held.traceparent)
+        self.book.attempts.recorded(lease.execution_id, lease.attempt)
         self._orders.apply(leased)
         if self._hands.held.get(lease.execution_id) is held:  # not ended or given back meanwhile
             self._environments.send(lease.instance_id, self._assignment(lease, held))

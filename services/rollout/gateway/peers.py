@@ -142,7 +142,7 @@ class Peers:
             sample = sample_id(fact.execution_id, fact.attempt)
             match fact:
                 case ExecutionLeased():
-                    book.attempts.leased(fact.execution_id, fact.attempt)
+                    book.attempts.recorded(fact.execution_id, fact.attempt)
                     restored.leased_at_s.setdefault(sample, fact.at_s)
                     self._holders[fact.execution_id] = fact.holder
                 case ExecutionStarted():

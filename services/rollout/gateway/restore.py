@@ -44,7 +44,7 @@ class Restored:
                 if not is_over and self.orders.apply(fact) and fact.command == "release":
                     self.attempts.fence(fact.execution_id)
             case ExecutionLeased():
-                self.attempts.leased(fact.execution_id, fact.attempt)
+                self.attempts.recorded(fact.execution_id, fact.attempt)
                 self.leased_at_s[sample_id(fact.execution_id, fact.attempt)] = fact.at_s
                 self.holders[fact.execution_id] = fact.holder
             case ExecutionStarted():

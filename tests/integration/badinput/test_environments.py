@@ -157,7 +157,7 @@ async def test_a_process_of_its_own_is_all_that_an_execution_can_kill(system):
     assert (ending.ending, ending.reason) == (
         "failed",
         "attempts_exhausted",
-    ) and "2 deliveries were lost" in ending.detail
+    ) and "2 attempts were lost" in ending.detail
     assert sorted(process.returncode or 0 for process in processes) == [-9, -9, 0]
     for process in processes:
         if process.returncode is None:

@@ -111,11 +111,34 @@ def test_a_silent_environment_loses_its_executions_and_a_reconnect_in_time_keeps
 def test_attempts_run_out_and_a_recorded_ending_is_never_run_again():
     made = book(-100)
     made.attach(process("p"), 0)
+    for lost in (1, 2, 3):
+        offer, lease = made.offer(task("a"), lost, 0)
+        assert (offer, lease.attempt) == (Offer.ASSIGN, lost)
+        made.attempts.recorded("a", lost)
+        made.release("a")
     assert made.offer(task("a"), 4, 0)[0] is Offer.EXHAUSTED, "attempts_max is 3"
+    assert made.offer(task("a"), 4, 0, releases=1)[0] is Offer.ASSIGN, "one was given up by command"
+    made.release("a")
+    assert made.offer(task("a", attempt_base=4), 1, 0)[0] is Offer.ASSIGN, "dispatched anew: it has its attempts again"
     made.attempts.leased("b", 1)
     made.attempts.ended("b", 1)
     assert made.offer(task("b"), 2, 0)[0] is Offer.OVER
     assert made.offer(task("b", attempt_base=1), 1, 0)[0] is Offer.ASSIGN, "dispatched anew after that ending"
+
+
+def test_deliveries_are_no_attempts():
+    """Parked and delivered again over many gateway starts, or going on as one attempt over them, it still has all its attempts, of which there are 3."""
+    made = book(-100)
+    assert made.offer(task("a"), 9, 0)[0] is Offer.PARK, "nobody ever ran it"
+    made.attach(process("p"), 0)
+    offer, lease = made.offer(task("a"), 10, 0)
+    assert (offer, lease.attempt) == (Offer.ASSIGN, 10)
+    made.attempts.recorded("a", 10)
+    for delivery in range(11, 20):
+        assert made.offer(task("a"), delivery, 0) == (Offer.CONTINUE, lease)
+        made.attempts.recorded("a", 10)
+    made.release("a")
+    assert made.offer(task("a"), 20, 0)[0] is Offer.ASSIGN, "one loss of three"
 
 
 def test_words_of_strangers_and_of_older_attempts_are_refused():

@@ -78,10 +78,10 @@ class EnvironmentsDouble:
 
 
 class Case:
-    def __init__(self, deliveries: list[DeliveryDouble], slots: int = 8) -> None:
+    def __init__(self, deliveries: list[DeliveryDouble], slots: int = 8, restored: Restored | None = None) -> None:
         self.bus, self.environments = BusDouble(), EnvironmentsDouble()
         self.leasing = Leasing(
-            Config(), self.bus, ManualClock(1000.0), b"secret", "http://gateway", Restored(), CallsDouble(), self.environments, "gateway"
+            Config(), self.bus, ManualClock(1000.0), b"secret", "http://gateway", restored or Restored(), CallsDouble(), self.environments, "gateway"
         )  # fmt: skip
         self.leasing._queue = QueueDouble(deliveries)
         self.leasing.welcome(process("p", slots=slots))
@@ -148,3 +148,21 @@ async def test_an_error_at_one_lease_ends_the_gateway():
     case.bus.back.set()
     with pytest.raises(RuntimeError, match="a defect"):
         await asyncio.wait_for(case.claiming, 60)
+
+
+async def test_a_task_that_nobody_had_a_place_for_is_not_exhausted_however_often_it_comes():
+    """Twenty deliveries to a gateway without a free slot, each after a restart of it; then one to a gateway that has one."""
+    restored = Restored()
+    for deliveries in range(1, 21):
+        parked = DeliveryDouble(task("a"), deliveries)
+        case = Case([], restored=restored)
+        case.bus.back.set()
+        case.leasing.gone("p")
+        await case.leasing._consider(parked)
+        assert parked.said == [] and list(case.leasing.parked) == ["a"]
+        await case.stop()
+    case = Case([DeliveryDouble(task("a"), 21)], restored=restored)
+    case.bus.back.set()
+    await case.settle()
+    assert case.environments.sent == [("a", 21)] and restored.attempts.made("a", 0) == 1
+    await case.stop()
