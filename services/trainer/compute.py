@@ -71,7 +71,7 @@ class Compute:
             self._tokens = None
 
     async def sum_gradients(self, rank: int, world_size: int, store_path: Path) -> torch.Tensor:
-        """[P] sum over the present cells; this cell's own accumulators stay as they are. Raises Unavailable."""
+        """[P] sum over the cells that take part; this cell's own accumulators stay as they are. Raises Unavailable."""
         return await self.run(
             lambda: self._reducer.sum(flat_gradient(self.policy.parameters), rank, world_size, store_path)
         )

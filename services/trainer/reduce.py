@@ -1,4 +1,4 @@
-"""The sum of gradients over the present cells: one gloo group on the loopback interface, rebuilt only when membership changes (A1, A8).
+"""The sum of gradients over the cells that hold one: one gloo group on the loopback interface, rebuilt only when they are others (A1, A8).
 
 A peer that is killed is an error at the others within milliseconds; a peer that never comes, after CONNECT_TIMEOUT_S.
 """

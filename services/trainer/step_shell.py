@@ -210,7 +210,11 @@ class StepShell:
             self.post(e.ReduceEnded(effect.round, False))
 
     def _meeting_point(self, number: int) -> Path:
-        folder = self._context.folder.reduce / f"s{self._state.step:06d}-r{number}"
+        """A new one; whoever still looks for the last one sees that its round is over."""
+        root = self._context.folder.reduce
+        for last in root.iterdir():
+            shutil.rmtree(last, ignore_errors=True)
+        folder = root / f"s{self._state.step:06d}-r{number}"
         folder.mkdir()
         return folder / "store"
 

@@ -164,6 +164,7 @@ class Answer:
 class Reduce:
     round: int
     cells: tuple[str, ...]
+    """In rank order: the core, and the satellites that hold a gradient."""
 
 
 @dataclass(frozen=True)

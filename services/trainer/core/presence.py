@@ -44,7 +44,13 @@ def reduce_if_complete(state: StepState) -> Result:
     if not state.batch.micro_ids:
         return replace(state, phase=Phase.UPDATING), [Update(state.batch, {})]
     state = replace(state, phase=Phase.REDUCING, round=state.round + 1, left=frozenset())
-    return state, [Reduce(state.round, state.cells)]
+    return state, [Reduce(state.round, givers(state))]
+
+
+def givers(state: StepState) -> tuple[str, ...]:
+    """Who takes part in the reduction, in rank order: the core, and whoever holds a gradient. Others have nothing to add, and one that joined and
+    still loads its weights would not hear of the round in time."""
+    return tuple(cell for cell in state.cells if cell == state.core or cell in state.computed.values())
 
 
 def complete(state: StepState) -> bool:

@@ -45,7 +45,7 @@ class StepState:
     """The core is in rollout; the step waits."""
     round: int = 0
     failures: int = 0
-    """Reductions that failed in a row with nobody known to have died."""
+    """Reductions that failed in a row with none of those that took part known to have died."""
     spoiled: int = 0
     """Sums of this step that were not finite."""
 

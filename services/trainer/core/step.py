@@ -14,7 +14,8 @@ everything and only does not reduce until it trains again (Park, Resume).
 
 Invariants, upheld here: a micro-step is assigned to at most one living cell; a cell counts in a reduction only while it is present, so what a
 dead cell had computed is lost and computed again; nothing is added after all has been computed; the update sees each micro-step of the
-batch exactly once (`complete`), so each sample is trained once. Joining is open in OPEN only.
+batch exactly once (`complete`), so each sample is trained once. Joining is open in OPEN only. A round is of the core and of those that hold a
+gradient (`givers`): who holds none adds nothing and cannot make it fail; the commit is everybody's.
 
 `decide(state, event) -> (state, effects)`; every pair of phase and event has its line in TABLE.
 """
@@ -52,6 +53,7 @@ from services.trainer.core.events import (
 from services.trainer.core.presence import (
     depart,
     depart_later,
+    givers,
     hand_over_ended,
     join_later,
     join_now,
@@ -67,7 +69,7 @@ from services.trainer.core.state import Phase, Result, StepState, and_then, with
 __all__ = ["TABLE", "Batch", "Phase", "StepState", "Verdict", "decide"]
 
 FAILED_ROUNDS_MAX = 3
-"""Reductions that fail in a row with nobody known to have died; then the satellites are expelled and the core goes on alone."""
+"""Reductions that fail in a row with none of those that took part known to have died; then the satellites are expelled and the core goes on alone."""
 
 SPOILED_MAX = 3
 """Sums of one step that may be not finite. Each cell has found its own part finite, so it was memory, or the way between cells."""
@@ -166,7 +168,7 @@ def _reduce_ended(state: StepState, event: ReduceEnded) -> Result:
         cells = tuple(cell for cell in state.cells if cell not in state.left)
         state_now = replace(state, phase=Phase.UPDATING, cells=cells, left=frozenset())
         return state_now, [Update(state.batch, dict(state.computed))]
-    failures = 0 if state.left else state.failures + 1
+    failures = 0 if state.left.intersection(givers(state)) else state.failures + 1
     state = replace(without(state, state.left), phase=Phase.SEALED, left=frozenset(), failures=failures)
     effects: list[Effect] = []
     if failures >= FAILED_ROUNDS_MAX:

@@ -39,7 +39,7 @@ def reducing() -> StepState:
     """cell-1 has computed a, the core b, cell-2 nothing."""
     state = computed_by(computed_by(opened(ONE, TWO), ONE, "a"), CORE, "b")
     state, effects = play(state, e.Closed(3, BATCH))
-    assert state.phase is Phase.REDUCING and effects == [e.Reduce(1, (CORE, ONE, TWO))]
+    assert state.phase is Phase.REDUCING and effects == [e.Reduce(1, (CORE, ONE))]
     return state
 
 
@@ -144,6 +144,19 @@ def test_a_death_in_the_reduction_repeats_only_what_is_lost():
     assert effects == [e.Reduce(2, (CORE, TWO))]
     state, effects = play(state, e.ReduceEnded(2, True))
     assert effects == [e.Update(BATCH, {"a": TWO, "b": CORE})]
+
+
+def test_a_satellite_that_still_loads_when_all_is_computed_costs_nobody_anything():
+    """A8. cell-2 joins while the last micro-step is computed: it has nothing to add, so the round is not its; it is committed to all the same, and
+    its death meanwhile neither spoils the round nor excuses one that fails."""
+    state = computed_by(opened(ONE), ONE, "a")
+    state, _ = play(state, e.Closed(3, BATCH), e.Claim(CORE, "b", 3), e.Join(TWO))
+    state, effects = play(state, e.Computed(CORE, "b"))
+    assert effects == [e.Reduce(1, (CORE, ONE))] and state.cells == (CORE, ONE, TWO)
+    _, effects = play(state, e.ReduceEnded(1, True), e.Updated())
+    assert effects == [e.Commit(3, (CORE, ONE, TWO), ("a", "b"))]
+    again, effects = play(state, e.Leave(TWO), e.ReduceEnded(1, False))
+    assert again.failures == 1 and again.cells == (CORE, ONE) and effects == [e.Reduce(2, (CORE, ONE))]
 
 
 def test_a_cell_that_died_after_giving_its_part_has_given_it():
@@ -347,6 +360,7 @@ def test_any_order_of_claims_departures_and_deaths_trains_each_micro_step_once(s
                     assert sorted(summed) == sorted(micros)
                     return
                 case e.Reduce():
+                    assert effect.cells[0] == CORE and all(held[cell] for cell in effect.cells[1:])
                     summed = [micro for cell in effect.cells for micro in held[cell]]
     raise AssertionError("the step never ended")
 
