@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from gyre.cli.live import address, connected
-from gyre.errors import InvalidInput, NotFound, Unavailable
+from gyre.cli.live import address, connected, request_of
+from gyre.errors import EXIT_USER_ERROR, InvalidInput, NotFound, Unavailable
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
 
@@ -24,7 +24,9 @@ def ask_ledger(folder: RunFolder, question: str, *names: str, after: str = "", l
         return asyncio.run(_ask_live(folder, question, names, after, limit))
     except Unavailable:
         page = [f"--after={after}"] * bool(after) + [f"--limit={limit}"] * bool(limit)
-        return run_ledger(folder, *page, "--print", question, *names, timeout_s=ANSWER_S)
+        return run_ledger(
+            folder, *page, f"--print={question}", *(f"--name={name}" for name in names), timeout_s=ANSWER_S
+        )
 
 
 async def _ask_live(folder: RunFolder, question: str, names: tuple[str, ...], after: str, limit: int) -> dict[str, Any]:
@@ -32,7 +34,7 @@ async def _ask_live(folder: RunFolder, question: str, names: tuple[str, ...], af
     from gyre.api.ledger.v1 import ledger_pb2_grpc
     from gyre.rpc import open_channel
 
-    request = pb.AskRequest(question=question, names=names, after=after, limit=limit)
+    request = request_of(pb.AskRequest, question=question, names=names, after=after, limit=limit)
     async with open_channel(address(folder, "ledger"), read_key(folder.keys, "service")) as channel:
         await connected(channel)
         try:
@@ -47,15 +49,32 @@ async def _ask_live(folder: RunFolder, question: str, names: tuple[str, ...], af
 
 
 def run_ledger(folder: RunFolder, *arguments: str, timeout_s: float | None = None) -> dict[str, Any]:
-    """What a ledger process of its own says of the run's database, which a running ledger may be using. Raises NotFound, Unavailable."""
-    command = [sys.executable, "-m", "services.ledger", "--run", str(folder.root), "--log-level", "ERROR", *arguments]
+    """What a ledger process of its own says of the run's database, which a running ledger may be using. Raises as `run_service`."""
+    return run_service("ledger", folder, *arguments, timeout_s=timeout_s)
+
+
+def run_service(service: str, folder: RunFolder, *arguments: str, timeout_s: float | None = None) -> dict[str, Any]:
+    """What a process of `services.<service>` says as JSON about the run's folder, and ends. Raises NotFound, Unavailable.
+
+    What somebody typed is an argument's value, `--name=VALUE`, and never an argument: it may look like an option.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        f"services.{service}",
+        "--run",
+        str(folder.root),
+        "--log-level",
+        "CRITICAL",
+        *arguments,
+    ]
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=os.environ)
     except subprocess.TimeoutExpired:
         raise Unavailable(
-            f"the books of {folder.root} gave no answer within {timeout_s:g} s: is the machine busy, or the disk?"
+            f"{folder.root} gave no answer within {timeout_s:g} s: is the machine busy, or the disk?"
         ) from None
     if child.returncode != 0:
-        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("ledger: ")
-        raise (NotFound if child.returncode == 2 else Unavailable)(words)
+        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix(f"{service}: ")
+        raise (NotFound if child.returncode == EXIT_USER_ERROR else Unavailable)(words)
     return json.loads(child.stdout)

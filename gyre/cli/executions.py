@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gyre.cli.live import as_dict, asked
+from gyre.cli.live import as_dict, asked, request_of
 from gyre.cli.options import Group, find_run, json_option, print_json, run_option
 from gyre.cli.screen import clean
 from gyre.errors import InvalidInput
@@ -55,8 +55,12 @@ def _send(word: str, ids: tuple[str, ...], is_group: bool, reason: str, run_fold
                 "groups are named like g000012" if is_group else "executions like g000012-e3; for a group add --group"
             )
             raise InvalidInput(f"`{name}` is no {'group' if is_group else 'execution'}: {hint}")
-    request = pb.CommandExecutionsRequest(
-        command=pb.Command.Value(f"COMMAND_{word.upper()}"), ids=ids, by=getpass.getuser(), reason=reason
+    request = request_of(
+        pb.CommandExecutionsRequest,
+        command=pb.Command.Value(f"COMMAND_{word.upper()}"),
+        ids=ids,
+        by=getpass.getuser(),
+        reason=reason,
     )
     answer = as_dict(asyncio.run(asked(find_run(run_folder), "CommandExecutions", request)))
     if as_json:

@@ -28,7 +28,12 @@ ANSWER_S = 3.0
     help="Sign in as this tenant, who sees its own rows only; by default all rows.",
 )
 @click.option("--open", "is_opened", is_flag=True, help="Open the browser.")
-@click.option("--port", type=int, default=0, help="Where to serve a run that is over; a free port by default.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    help="Where to serve a run that is over; a free port by default.",
+)
 @json_option
 def explorer(run_folder: Path | None, tenant: str, is_opened: bool, port: int, as_json: bool) -> None:
     """Print the link to the run's trace explorer; it signs in once, within ten minutes.

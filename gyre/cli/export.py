@@ -1,10 +1,6 @@
 """`gyre export`: executions, samples, turns and drops of a run as files for other programs; its good executions as an offline data set (D12)."""
 
 import datetime
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +9,10 @@ from typing import Any
 import click
 import msgspec
 
-from gyre.cli.asking import ask_ledger, run_ledger
+from gyre.cli.asking import ask_ledger, run_ledger, run_service
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.cli.screen import say
 from gyre.config import store
-from gyre.errors import GyreError, NotFound
 from gyre.run_folder import RunFolder
 
 DEMONSTRATIONS = "demonstrations"
@@ -56,7 +51,7 @@ def export(
         written[DEMONSTRATIONS] = _demonstrations(run, folder)
     books = [name for name in names if name != DEMONSTRATIONS]
     if books or not names:
-        arguments = ["--export", str(folder.resolve()), *(["--what", *books] if books else [])]
+        arguments = [f"--export={folder.resolve()}", *(f"--what={name}" for name in books)]
         if since is not None:
             arguments += [f"--since={unix_seconds(since)!r}"]
         written |= run_ledger(run, *arguments)
@@ -84,14 +79,7 @@ def _demonstrations(run: RunFolder, folder: Path) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
         names.writelines(f"{name}\n" for name in _good(run))
         names.flush()
-        command = [sys.executable, "-m", "services.trajproc", "--run", str(run.root), "--log-level", "CRITICAL"]
-        child = subprocess.run(
-            [*command, "--demonstrations", names.name, str(file)], capture_output=True, text=True, env=os.environ
-        )
-    if child.returncode != 0:
-        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("trajproc: ")
-        raise (NotFound if child.returncode == 2 else GyreError)(words)
-    return json.loads(child.stdout)
+        return run_service("trajproc", run, "--demonstrations", names.name, str(file))
 
 
 def _good(run: RunFolder) -> Iterator[str]:

@@ -15,7 +15,7 @@ from gyre.cli.screen import clean
 @click.option(
     "--after", default="", metavar="CURSOR", help="The page of samples after this one: `next` of the page before."
 )
-@click.option("--limit", default=100, show_default=True, help="Samples of a page, at most 10000.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Samples of a page.")
 @run_option
 @json_option
 def lineage(name: str, after: str, limit: int, run_folder: Path | None, as_json: bool) -> None:

@@ -58,6 +58,16 @@ async def asked(folder: RunFolder, method: str, request: Any, timeout_s: float =
         return await answer
 
 
+def request_of(kind: type, **fields: Any) -> Any:
+    """A request with these fields. Raises InvalidInput for what no request can hold: text that is not UTF-8, a number of too many bits."""
+    try:
+        return kind(**fields)
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{error.object!r} cannot be asked about: it is not UTF-8 text") from error
+    except ValueError as error:
+        raise InvalidInput(f"this cannot be asked: {error}") from error
+
+
 def as_dict(message: Any) -> dict[str, Any]:
     """A message with its proto names and its zeros. 64-bit integers are texts, as in protobuf's JSON."""
     from google.protobuf.json_format import MessageToDict

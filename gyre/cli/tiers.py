@@ -13,7 +13,7 @@ BAR = 40
 
 
 @click.command()
-@click.option("--points", default=40, show_default=True, help="Points of each curve, at most 2000.")
+@click.option("--points", type=click.IntRange(1, 2_000), default=40, show_default=True, help="Points of each curve.")
 @run_option
 @json_option
 def tiers(points: int, run_folder: Path | None, as_json: bool) -> None:

@@ -1,18 +1,13 @@
 """`gyre tree SAMPLE`: the contexts of one sample's model calls, what they share, and what of them is trained."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from gyre.cli.asking import run_service
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.cli.screen import clean
-from gyre.errors import GyreError, NotFound
-from gyre.run_folder import RunFolder
 
 ANSWER_S = 60.0
 
@@ -23,7 +18,7 @@ ANSWER_S = 60.0
 @json_option
 def tree(sample: str, run_folder: Path | None, as_json: bool) -> None:
     """The tree of SAMPLE, e.g. g000012-e3-a1: who sampled what in which context, which tokens are shared, which paths were chosen."""
-    found = _read(find_run(run_folder), sample)
+    found = run_service("trajproc", find_run(run_folder), "--print=tree", f"--name={sample}", timeout_s=ANSWER_S)
     if as_json:
         print_json(found)
         return
@@ -64,15 +59,3 @@ def _versions(bounds: list[int]) -> str:
     if not bounds:
         return ""
     return f", version {bounds[0]}" + (f"–{bounds[1]}" if bounds[1] != bounds[0] else "")
-
-
-def _read(folder: RunFolder, sample: str) -> dict[str, Any]:
-    """Raises NotFound, or GyreError when the reader breaks. Trees are the trajectory processor's to read, so a child process of it does."""
-    command = [sys.executable, "-m", "services.trajproc", "--run", str(folder.root), "--log-level", "CRITICAL"]
-    child = subprocess.run(
-        [*command, "--print", "tree", sample], capture_output=True, text=True, timeout=ANSWER_S, env=os.environ
-    )
-    if child.returncode != 0:
-        words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1].removeprefix("trajproc: ")
-        raise (NotFound if child.returncode == 2 else GyreError)(words)
-    return json.loads(child.stdout)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from gyre.cli.live import as_dict, asked
+from gyre.cli.live import as_dict, asked, request_of
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.errors import InvalidInput
 
@@ -35,7 +35,13 @@ ROWS = (
     show_default=True,
     help="Seconds of simulation; what is done by then is the answer.",
 )
-@click.option("--seeds", default=8, show_default=True, help="Draws of the workload, the same for both variants.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 100),
+    default=8,
+    show_default=True,
+    help="Draws of the workload, the same for both variants.",
+)
 @run_option
 @json_option
 def what_if(settings: tuple[str, ...], limit_s: float, seeds: int, run_folder: Path | None, as_json: bool) -> None:
@@ -45,7 +51,7 @@ def what_if(settings: tuple[str, ...], limit_s: float, seeds: int, run_folder: P
     """
     from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 
-    request = pb.WhatIfRequest(knobs=dict(map(_knob, settings)), limit_s=limit_s, seeds=seeds)
+    request = request_of(pb.WhatIfRequest, knobs=dict(map(_knob, settings)), limit_s=limit_s, seeds=seeds)
     answer = as_dict(asyncio.run(asked(find_run(run_folder), "WhatIf", request, limit_s + GRACE_S)))
     if as_json:
         print_json(answer)

@@ -1,4 +1,4 @@
-"""python -m services.ledger --run DIR [--offline | --explore HOST:PORT | --print QUESTION [NAME…] | --export DIR | …]; --help has all."""
+"""python -m services.ledger --run DIR [--offline | --explore HOST:PORT | --print QUESTION [--name NAME …] | --export DIR | …]; --help has all."""
 
 from gyre.service import main
 from services.ledger.service import options, serve

@@ -1,4 +1,4 @@
-"""python -m services.trajproc --run DIR [--print tree SAMPLE]"""
+"""python -m services.trajproc --run DIR [--print tree --name SAMPLE]"""
 
 from gyre.service import main
 from services.trajproc.app import run

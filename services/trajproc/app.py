@@ -144,8 +144,8 @@ def vocabulary_of(model: Path) -> int:
 
 async def run(context: Context) -> None:
     """Turns ended executions into training batches."""
-    if asked := getattr(context.arguments, "print", []):
-        print(answer(context.folder, *asked))
+    if asked := getattr(context.arguments, "print", ""):
+        print(answer(context.folder, asked, context.arguments.name))
         return
     if files := getattr(context.arguments, "demonstrations", None):
         print(demonstrations.write(context.folder, *files))

@@ -1,4 +1,4 @@
-"""A stored tree as JSON, for `gyre tree` and the trace explorer: `python -m services.trajproc --run DIR --print tree SAMPLE`.
+"""A stored tree as JSON, for `gyre tree` and the trace explorer: `python -m services.trajproc --run DIR --print tree --name SAMPLE`.
 
 Files are read, so the run may be over.
 """
@@ -19,16 +19,17 @@ from services.trajproc.store import TreeReader
 def options(parser: argparse.ArgumentParser) -> None:
     """What the trajectory processor takes beyond `--run`."""
     parser.add_argument(
-        "--print", nargs=2, metavar=("QUESTION", "ID"), default=[],
-        help="answer one question as JSON on standard output and end: tree SAMPLE, tokens SAMPLE",
+        "--print", metavar="QUESTION", default="",
+        help="answer one question as JSON on standard output and end: tree or tokens, of the sample that is named by --name",
     )  # fmt: skip
+    parser.add_argument("--name", metavar="SAMPLE", default="", help="with --print: what it is asked about")
     demonstrations.options(parser)
 
 
 def answer(folder: RunFolder, question: str, sample_id: str) -> str:
     """JSON text. Raises InvalidInput for a question there is not, NotFound for a sample without a tree."""
     if question not in ("tree", "tokens"):
-        raise InvalidInput(f"{question!r} is no question; ask tree SAMPLE or tokens SAMPLE")
+        raise InvalidInput(f"{question!r} is no question; ask tree or tokens")
     reader = TreeReader(folder.trees)
     try:
         tree = reader.get(sample_id)

@@ -84,9 +84,10 @@ FROM ({members}) x LEFT JOIN attempts a ON a.run = :run AND a.sample_id = x.samp
 """
 
 _FORMS = (
-    ("step", r"(?:step[- ]?)?(\d+)"), ("version", r"v(?:ersion)?[- ]?(\d+)"), ("sample", r"(\S+-e\d+-a\d+)"),
+    ("step", r"(?:step[- ]?)?(\d{1,18})"), ("version", r"v(?:ersion)?[- ]?(\d{1,18})"), ("sample", r"(\S+-e\d+-a\d+)"),
     ("execution", r"(\S+-e\d+)"), ("group", r"(\S+)"),
 )  # fmt: skip
+"""The first that fits. Numbers are of so many digits that a database's integers hold them; what has more is the name of nothing."""
 
 
 def lineage(connection: sa.Connection, run: str, name: str, after: str = "", limit: int = LIMIT) -> dict[str, Any]:

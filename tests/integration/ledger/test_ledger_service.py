@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from typing import Any
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from gyre.api.ledger.v1 import ledger_pb2, ledger_pb2_grpc
 from gyre.bus.access import SPEAKS
 from gyre.bus.subjects import subject_of
 from gyre.rpc import open_channel
+from tests.integration.ledger.command import gyre
 from tests.support import ROOT, WAIT_S, TestRun
 from tests.unit.ledger.ledger_history import RUN, call, config, history
 
@@ -145,16 +147,10 @@ async def test_a_whole_run_is_audited_explained_and_asked_again_when_it_is_over(
         assert again == verdict
 
 
-def gyre(*arguments: str) -> str:
-    """What the command says."""
-    command = [sys.executable, "-m", "gyre.cli.main", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-async def printing(run: TestRun, *question: str):
-    command = [sys.executable, "-m", "services.ledger", "--run", str(run.folder.root), "--print", *question]
+async def printing(run: TestRun, question: str, *names: str, **page: Any):
+    """What a ledger process of its own answers; `page`: after and limit."""
+    command = [sys.executable, "-m", "services.ledger", "--run", str(run.folder.root), f"--print={question}"]
+    command += [f"--name={name}" for name in names] + [f"--{name}={value}" for name, value in page.items()]
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)

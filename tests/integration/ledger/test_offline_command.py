@@ -1,35 +1,13 @@
 """`gyre export` and `gyre import` by their commands: out of a run, into a folder that every command takes (D12)."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from gyre.config import load, store
-from gyre.run_folder import RunFolder
-from tests.support import ROOT
-from tests.unit.ledger.ledger_history import config, history, kept_books
+from gyre.config import load
+from tests.integration.ledger.command import gyre
 
 pytest.importorskip("pyarrow")
-
-
-def gyre(*words, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gyre.cli.main", *map(str, words)], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
-
-
-@pytest.fixture
-def run(tmp_path) -> RunFolder:
-    """A run that is over."""
-    made = RunFolder(tmp_path / "run")
-    made.make()
-    store(config(), made.config_file)
-    kept_books(made.database, history()).close()
-    return made
 
 
 def test_a_run_goes_out_and_comes_back_as_one_that_is_over(run, tmp_path):

@@ -150,7 +150,7 @@ async def test_questions_are_answered_by_name_and_paged_live_and_when_the_run_is
         assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         process.terminate()
         await process.wait()
-        assert await printing(run, "lineage", "v1", "--limit", "100", "--after", first["next"]) == rest
+        assert await printing(run, "lineage", "v1", limit=100, after=first["next"]) == rest
         assert (await printing(run, "doctor"))["ill"] == []
 
 

@@ -97,7 +97,7 @@ def test_the_command_reads_the_runs_folder(tmp_path):
     asyncio.run(said(run.folder.trees))
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     child = subprocess.run(
-        [sys.executable, "-m", "services.trajproc", "--run", str(tmp_path), "--print", "tree", f"{A}-e1-a1"],
+        [sys.executable, "-m", "services.trajproc", "--run", str(tmp_path), "--print=tree", f"--name={A}-e1-a1"],
         capture_output=True, text=True, env=env, timeout=240,
     )  # fmt: skip
     assert json.loads(child.stdout)["sample_id"] == f"{A}-e1-a1", child.stderr
@@ -108,7 +108,7 @@ def test_the_command_reads_the_runs_folder(tmp_path):
 def test_what_is_no_question_is_said(tmp_path):
     """E: an error of the user's, exit code 2, and what could be asked."""
     child = subprocess.run(
-        [sys.executable, "-m", "services.trajproc", "--run", str(TestRun(tmp_path).folder.root), "--print", "graph", "x"],
+        [sys.executable, "-m", "services.trajproc", "--run", str(TestRun(tmp_path).folder.root), "--print=graph", "--name=x"],
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
-    assert child.returncode == 2 and "ask tree SAMPLE" in child.stderr
+    assert child.returncode == 2 and "ask tree or tokens" in child.stderr

@@ -78,7 +78,11 @@ class Trees:
             "CRITICAL",
         ]
         child = await asyncio.create_subprocess_exec(
-            *command, "--print", "tokens", sample_id, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *command,
+            "--print=tokens",
+            f"--name={sample_id}",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         try:
             out, err = await asyncio.wait_for(child.communicate(), ANSWER_S)
