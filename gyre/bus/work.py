@@ -18,6 +18,8 @@ from gyre.records import MicroStep, TaskDispatched, decode_micro, decode_task
 
 log = logging.getLogger(__name__)
 
+UNBOUNDED = -1
+
 
 class WorkQueue:
     """Takes deliveries one at a time from a shared durable consumer."""
@@ -64,10 +66,11 @@ def tasks(bus: Bus, ack_wait_s: float, max_ack_pending: int, max_deliver: int) -
     return WorkQueue(bus, streams.TASKS, config, decode_task)
 
 
-def micros(bus: Bus, ack_wait_s: float, max_ack_pending: int = 10_000) -> WorkQueue:
-    """Micro-steps of the open step."""
+def micros(bus: Bus, ack_wait_s: float) -> WorkQueue:
+    """Micro-steps of the open step. None is acknowledged before the update that trained them all, so the server must not bound how many are out:
+    a step of more could never be completed. What bounds them is the batch."""
     config = ConsumerConfig(
         durable_name=f"{bus.run}-micro", filter_subject=subject_pattern(bus.run, MicroStep), ack_policy=AckPolicy.EXPLICIT,
-        ack_wait=ack_wait_s, max_ack_pending=max_ack_pending,
+        ack_wait=ack_wait_s, max_ack_pending=UNBOUNDED,
     )  # fmt: skip
     return WorkQueue(bus, streams.MICRO, config, decode_micro)

@@ -15,6 +15,7 @@ from gyre import records as r
 from gyre.bus import work
 from gyre.bus.pull import Pull
 from gyre.bus.server import MAX_PAYLOAD_BYTES
+from gyre.bus.subjects import subject_of
 from gyre.errors import InvalidInput, Unavailable
 from gyre.records.call import RECORD_BYTES, TEXT_BYTES, output_room
 from tests.support import TestRun, until
@@ -200,3 +201,20 @@ async def test_a_reader_that_is_cancelled_as_a_message_comes_ends():
     task.cancel()
     await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 20)
     assert task.cancelled() and not read
+
+
+async def test_a_step_of_any_number_of_micro_steps_can_be_claimed_before_one_is_acknowledged(tmp_path):
+    """A7: 10,001 of them, where a consumer of the server's own would stop at 1,000: an acknowledgement comes only after the update."""
+    count = 10_001
+    async with TestRun(tmp_path) as run:
+        trajproc, trainer = await run.bus("trajproc"), await run.bus("trainer")
+        for index in range(count):
+            micro = r.MicroStep(micro_id=f"m{index}", step=0, group_id="g000001", rows=[], tokens=0, at_s=0.0)
+            await trajproc.client.publish(subject_of(trajproc.run, micro), r.encode(micro))
+        await trajproc.client.flush(60)
+        queue = work.micros(trainer, ack_wait_s=600.0)
+        assert await queue.next(20.0) is not None
+        many = Pull(trainer.client, "GYRE_MICRO", f"{trainer.run}-micro", batch=500)
+        await many.open()
+        for _ in range(count - 1):
+            assert await many.next(20.0) is not None
