@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 RETRY_GRACE_S = 2.0
 """A call whose harness hung up goes on for this long: clients hang up when their own time-out strikes and ask again at once, and
-the retry then finds the same call instead of starting over (AReaL#1498)."""
+the retry then finds the same call instead of starting over (AReaL#1498). What is sampled by then goes on record when it is known whether
+anybody takes it."""
 STREAM_CHUNK_TOKENS = 8
 CALLS_WAITING_MAX = 4096
 
@@ -117,7 +118,8 @@ class ModelCalls:
         return self._entry(sample_id(claims.execution_id, claims.attempt)).session.memory
 
     def begin(self, claims: Claims, request: ChatRequest, role: Verdict) -> Running:
-        """The call of this request: a new one, or the one a retry belongs to. Answers at once; `done` has the reply.
+        """The call of this request: a new one, or the one a retry belongs to. Answers at once; `done` has the reply. Who began it waits for it
+        until `hang_up`.
 
         Raises ExecutionOver, BudgetOver, Overloaded, InvalidInput (BadRequest with its place)."""
         sample = sample_id(claims.execution_id, claims.attempt)
@@ -130,16 +132,16 @@ class ModelCalls:
         key = (prompt.digest, request.variant())
         running = entry.running.get(key)
         if running is not None and not (running.work is not None and running.work.is_abandoned):
-            return running
+            return running.watch()
         context_max, prefix = self._config.rollout.context_max, self.model.prefix(request)
         sampling, is_context_bound = sampling_of(
             claims, request, prompt, entry.session, context_max, MAX_PAYLOAD_BYTES, prefix
         )
         wanted = {name: getattr(sampling, name) for name in sampling.__struct_fields__ if name != "seed"}
         if (record := entry.session.recorded(prompt.digest, wanted)) is not None:
-            return self._answered(entry, key, record, request)
+            return self._answered(entry, key, record, request).watch()
         self._check_room(claims, entry)
-        return self._start(claims, request, role, entry, key, prompt, sampling, is_context_bound)
+        return self._start(claims, request, role, entry, key, prompt, sampling, is_context_bound).watch()
 
     def count_tokens(self, claims: Claims, request: ChatRequest) -> int:
         """Of the prompt that a call of this request would have now. Raises InvalidInput when the template refuses it."""
@@ -147,9 +149,8 @@ class ModelCalls:
         return len((entry.session if entry else Session("")).prompt(request, self.model).ids)
 
     def hang_up(self, running: Running) -> None:
-        """A watcher went away; when it was the last one the call ends soon, unless a retry takes it over."""
-        if running.work is not None and running.watchers == 0 and not running.done.done():
-            asyncio.get_running_loop().call_later(RETRY_GRACE_S, self._abandon_unwatched, running)
+        """Who began it waits no more; when nobody else does the call ends soon, unless a retry takes it over."""
+        running.leave(RETRY_GRACE_S, self._abandon_unwatched)
 
     def hold(self, sample: str) -> None:
         """The execution is suspended: what begins from here on waits, what is being sampled is recorded and answered later; its place at a
@@ -258,7 +259,9 @@ class ModelCalls:
             if not work.ids:
                 raise NotFound(f"{work.call_id} was abandoned before a token was sampled")
             parsed = self.model.read(work.ids, work.call_id, work.sampling, request.tools)
-            at_s, is_watched = self._clock.now_s(), running.watchers > 0
+            running.is_sampled, at_s = True, self._clock.now_s()
+            await running.settled.wait()
+            is_watched = running.watchers > 0
             record = record_of(claims, role, prompt, work, index, parsed, is_context_bound, is_watched, at_s)
             await entry.put(self._bus, record, claims.traceparent)
             entry.session.take(record, self.model, parsed)
@@ -331,12 +334,12 @@ class ModelCalls:
         return kept
 
     def _abandon_unwatched(self, running: Running) -> None:
-        if running.watchers == 0 and running.work is not None and not running.done.done():
+        if not running.done.done():
             running.abandoning = asyncio.create_task(self._abandon(running))
 
     async def _abandon(self, running: Running) -> None:
         """End a call with the tokens it has; the pool does not begin one that waited."""
-        abandoning = self._pool.abandon(running.work) if running.work is not None else None
+        running.settled.set()
         running.going.set()
-        if abandoning is not None:
-            await abandoning
+        if running.work is not None and not running.is_sampled:
+            await self._pool.abandon(running.work)

@@ -131,14 +131,12 @@ class HttpGateway:
         asked = wire.parse(await self._body(request), self._calls.memory(claims))
         verdict = self._roles.of(claims, asked, wire.endpoint, request.headers)
         running = self._calls.begin(claims, asked, verdict)
-        running.watchers += 1
         try:
             if asked.stream:
                 return await self._stream(request, wire, asked, running, pace_of(verdict.harness, self._streams))
             reply = await asyncio.shield(running.done)
             return web.json_response(wire.body(reply, asked), headers=_names(running))
         finally:
-            running.watchers -= 1
             self._calls.hang_up(running)
 
     async def _stream(

@@ -1,6 +1,7 @@
 """Calls under way and the sessions they belong to, as ModelCalls keeps them."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gyre.bus import Bus
@@ -29,6 +30,13 @@ class Running:
     work: Work | None = None
     task: asyncio.Task | None = None
     watchers: int = 0
+    """Requests that wait for it."""
+    leaving: asyncio.TimerHandle | None = None
+    """Gives it up when nobody has come back until then."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether its reply will be taken is known: somebody waits for it, or nobody will any more."""
+    is_sampled: bool = False
+    """All its tokens are there: nothing is left to abort."""
     prompt_tokens: int = 0
     reader: OutputReader | None = None
     """What is certain of a call under way (streams)."""
@@ -38,6 +46,22 @@ class Running:
     """Sampled and on record; only its answer is held back."""
     going: asyncio.Event = field(default_factory=asyncio.Event)
     """Set unless its execution is suspended: the call does not begin, or is not answered, before."""
+
+    def watch(self) -> "Running":
+        """One more request waits for it."""
+        self.watchers += 1
+        self.settled.set()
+        if self.leaving is not None:
+            self.leaving.cancel()
+        return self
+
+    def leave(self, grace_s: float, give_up: Callable[["Running"], None]) -> None:
+        """A request waits no more; when it was the last one, `give_up` is called after `grace_s` unless one has come back."""
+        self.watchers -= 1
+        if self.watchers or self.work is None or self.work.is_abandoned or self.done.done():
+            return
+        self.settled.clear()
+        self.leaving = asyncio.get_running_loop().call_later(grace_s, give_up, self)
 
 
 @dataclass(eq=False)

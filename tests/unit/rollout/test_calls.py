@@ -87,7 +87,6 @@ async def test_the_reply_leaves_after_its_record_is_stored(made):
     calls, _, bus, _ = made
     bus.stored.clear()
     running = calls.begin(claims(), request(START), MAIN)
-    running.watchers = 1
     await asyncio.sleep(0.02)
     assert not running.done.done()
     bus.stored.set()

@@ -17,8 +17,8 @@ from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.http import HttpGateway
 from tests.support import until
 
-from .builders import tool_text
-from .test_calls import claims, made  # noqa: F401  a fixture
+from .builders import request, tool_text
+from .test_calls import MAIN, claims, made  # noqa: F401  a fixture
 
 SECRET = b"s" * 32
 BODY = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
@@ -176,6 +176,48 @@ async def test_a_call_nobody_waits_for_is_given_up_and_marked(served, monkeypatc
         assert again.status == 200
     assert [record.call_index for record in bus.records] == [0, 1]
     assert bus.records[1].parent_tokens == bus.records[0].prompt_tokens == len(bus.records[0].prompt_delta) // 4
+
+
+async def hung_up(http, pool, calls):
+    """A call that is being sampled and whose client is gone."""
+    pool.go.clear()
+    asked = asyncio.create_task(http.post("/v1/chat/completions", json=BODY))
+    await until(lambda: pool.seen)
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    (running,) = calls._open["g000001-e0-a1"].live
+    await until(lambda: running.watchers == 0)
+    return running
+
+
+async def test_a_reply_that_is_sampled_between_a_hang_up_and_its_retry_is_delivered(served):
+    """B1: clients hang up at their own time-out and ask again; the retry is the same call, and its record says that its reply was taken."""
+    http, pool, bus, calls = served
+    running = await hung_up(http, pool, calls)
+    pool.go.set()
+    await until(lambda: running.is_sampled)
+    async with http.post("/v1/chat/completions", json=BODY) as again:
+        assert (await again.json())["id"].endswith(running.call_id)
+    assert [(record.call_id, record.finish_reason, record.delivered) for record in bus.records] == [
+        (running.call_id, "stop", True)
+    ]
+
+
+async def test_a_reply_that_nobody_comes_back_for_is_on_record_as_not_delivered(served, monkeypatch):
+    """B1: whole, for all its tokens are there; and when its execution ends first, it is on record before the ending."""
+    http, pool, bus, calls = served
+    monkeypatch.setattr(calls_module, "RETRY_GRACE_S", 0.1)
+    await hung_up(http, pool, calls)
+    pool.go.set()
+    await until(lambda: bus.records)
+    assert (bus.records[0].finish_reason, bus.records[0].delivered) == ("stop", False)
+    monkeypatch.setattr(calls_module, "RETRY_GRACE_S", 1e6)
+    pool.seen.clear()
+    running = calls.begin(claims(), request([*BODY["messages"], {"role": "user", "content": "on"}]), MAIN)
+    calls.hang_up(running)
+    await until(lambda: running.is_sampled)
+    totals = await calls.close("g000001-e0-a1")
+    assert (totals.calls, len(bus.records), bus.records[1].delivered) == (2, 2, False)
 
 
 @pytest.mark.parametrize(
