@@ -12,7 +12,8 @@ import msgspec
 from gyre.cli.asking import ask_ledger, run_ledger, run_service
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.cli.screen import say
-from gyre.config import store
+from gyre.config.load import refuse_foreign, store
+from gyre.errors import Conflict
 from gyre.run_folder import RunFolder
 
 DEMONSTRATIONS = "demonstrations"
@@ -42,9 +43,12 @@ def export(
 ) -> None:
     """Write DIR/executions.parquet, samples.parquet, turns.parquet and drops.parquet. Needs `pip install gyre-rl[export]`.
 
+    DIR/config.toml is the run's. The folder of a run, or one with a config.toml of your own, is refused.
+
     demonstrations: DIR/demonstrations.jsonl, the successful executions' chosen paths, token by token, for a warm start of the same tokenizer.
     """
     run = find_run(run_folder)
+    _refuse_run(folder)
     names = [name.strip() for name in (what or "").split(",") if name.strip()]
     written: dict[str, Any] = {}
     if DEMONSTRATIONS in names:
@@ -70,6 +74,13 @@ def export(
             say(f"{about['path']}: {about['samples']:,} executions, {counts}{lost}")
         else:
             say(f"{about['path']}: {about['rows']:,} rows, {about['bytes']:,} bytes")
+
+
+def _refuse_run(folder: Path) -> None:
+    """Raises Conflict where an export would write over what is not its own: the configuration of a run, or somebody's."""
+    if found := next((name for name in ("keys", "ledger.db", "endpoints.json") if (folder / name).exists()), ""):
+        raise Conflict(f"{folder} is the folder of a run, as it has {found}: choose another one")
+    refuse_foreign(folder / CONFIGURATION)
 
 
 def _demonstrations(run: RunFolder, folder: Path) -> dict[str, Any]:

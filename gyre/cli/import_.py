@@ -1,7 +1,9 @@
 """`gyre import`: what `gyre export` wrote as a run of its own, an offline data set (D12)."""
 
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -30,17 +32,14 @@ def import_(source: Path, folder: Path, as_json: bool) -> None:
     run = RunFolder(folder)
     if run.root.exists() and any(run.root.iterdir()):
         raise Conflict(f"{run.root} is not empty: import into a folder of its own")
-    config = load_resolved(source / CONFIGURATION)[0]
+    # Under another name until it is whole: half of it would look like a run in which little happened.
+    part = RunFolder(run.root.with_name(f".{run.root.name}.part"))
+    shutil.rmtree(part.root, ignore_errors=True)
     try:
-        run.make()
-        store(
-            msgspec.structs.replace(config, ledger=msgspec.structs.replace(config.ledger, database="")), run.config_file
-        )
-        told = run_ledger(run, "--import-files", str(source.resolve()))
-        if (source / DEMONSTRATIONS_FILE).exists():
-            shutil.copyfile(source / DEMONSTRATIONS_FILE, run.root / DEMONSTRATIONS_FILE)
+        told = _import(source, part)
+        os.rename(part.root, run.root)
     except BaseException:
-        shutil.rmtree(run.root, ignore_errors=True)
+        shutil.rmtree(part.root, ignore_errors=True)
         raise
     if as_json:
         print_json({"run": str(run.root), **told})
@@ -48,3 +47,14 @@ def import_(source: Path, folder: Path, as_json: bool) -> None:
     for name, about in told.items():
         say(f"{name}: {about['rows']:,} rows of {about['path']}")
     say(f"gyre books --run {folder}; gyre explorer --run {folder}")
+
+
+def _import(source: Path, run: RunFolder) -> dict[str, Any]:
+    """Make `run` out of the files in `source`; {name: {path, rows}} of what was taken in."""
+    config = load_resolved(source / CONFIGURATION)[0]
+    run.make()
+    store(msgspec.structs.replace(config, ledger=msgspec.structs.replace(config.ledger, database="")), run.config_file)
+    told = run_ledger(run, f"--import-files={source.resolve()}")
+    if (source / DEMONSTRATIONS_FILE).exists():
+        shutil.copyfile(source / DEMONSTRATIONS_FILE, run.root / DEMONSTRATIONS_FILE)
+    return told

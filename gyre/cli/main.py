@@ -12,7 +12,7 @@ import click
 
 from gyre.cli.options import Group
 from gyre.cli.screen import paragraphs
-from gyre.errors import EXIT_USER_ERROR, ConfigError, GyreError, InvalidInput, NotFound, Unavailable
+from gyre.errors import EXIT_USER_ERROR, ConfigError, Conflict, GyreError, InvalidInput, NotFound, Unavailable
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -103,7 +103,11 @@ def exit_code(error: GyreError) -> int:
     """2 when the user can correct it, 1 when something broke."""
     if getattr(error, "is_user_error", False):
         return EXIT_USER_ERROR
-    return EXIT_USER_ERROR if isinstance(error, ConfigError | InvalidInput | NotFound | Unavailable) else EXIT_FAILED
+    return (
+        EXIT_USER_ERROR
+        if isinstance(error, ConfigError | Conflict | InvalidInput | NotFound | Unavailable)
+        else EXIT_FAILED
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gyre.config import Config
-from gyre.config.load import load, parse
+from gyre.config.load import load, parse, refuse_foreign
 from gyre.errors import ConfigError, NotFound
 from gyre.run_folder import RunFolder
 
@@ -98,25 +98,31 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 
 
 def new_run_folder(config: Config, run_dir: Path | None) -> RunFolder:
-    """The folder asked for, or a new one. Raises ConfigError when it holds another run's end."""
+    """The folder asked for, or a new one. Raises Conflict for one that holds a configuration of somebody's own."""
     if run_dir is None:
         base = Path(config.run.directory) / f"{config.run.name}-{time.strftime('%Y%m%d-%H%M%S')}"
         run_dir, count = base, 1
         while run_dir.exists():
             count += 1
             run_dir = base.with_name(f"{base.name}-{count}")
-    return RunFolder(run_dir)
+    folder = RunFolder(run_dir)
+    refuse_foreign(folder.config_file)
+    return folder
 
 
 def find_run(run_folder: Path | None) -> RunFolder:
-    """The folder named, or the newest under runs/. Raises NotFound."""
+    """The folder named, or the newest under runs/. Raises NotFound, also for what `gyre export` wrote: it has a configuration, and no run."""
     if run_folder is None:
-        candidates = sorted(RUNS.glob("*/config.toml"), key=lambda file: file.stat().st_mtime)
+        candidates = [file for file in RUNS.glob("[!.]*/config.toml") if (file.parent / "keys").is_dir()]
         if not candidates:
             raise NotFound(f"no run under {RUNS.resolve()}; name one with --run, or start one with `gyre train`")
-        run_folder = candidates[-1].parent
+        run_folder = max(candidates, key=lambda file: file.stat().st_mtime).parent
     folder = RunFolder(run_folder)
     folder.config()
+    if not folder.keys.is_dir():
+        raise NotFound(
+            f"{folder.root} is no run folder: it has no keys/ (`gyre import` makes a run of what `gyre export` wrote)"
+        )
     return folder
 
 

@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import inspect
 import math
+import os
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ import tomli_w
 from gyre.config import evaluators, sections
 from gyre.config.sections import Config
 from gyre.config.sections.rollout import check_rule_harnesses
-from gyre.errors import ConfigError
+from gyre.errors import ConfigError, Conflict
+
+RESOLVED = "# Resolved configuration"
+"""What every file that `store` wrote begins with."""
 
 
 def load(path: Path) -> Config:
@@ -54,9 +58,23 @@ def fingerprint(config: Config) -> str:
 
 
 def store(config: Config, path: Path) -> None:
-    """Write the resolved configuration, every default spelled out."""
-    text = f"# Resolved configuration, fingerprint {fingerprint(config)}\n" + tomli_w.dumps(msgspec.to_builtins(config))
-    path.write_text(text)
+    """Write the resolved configuration, every default spelled out; it appears when it is whole. Raises Conflict as `refuse_foreign`."""
+    refuse_foreign(path)
+    text = f"{RESOLVED}, fingerprint {fingerprint(config)}\n" + tomli_w.dumps(msgspec.to_builtins(config))
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raises Conflict where a file stands at `path` that `store` did not write: somebody's own configuration."""
+    try:
+        with path.open("rb") as file:
+            is_ours = file.read(len(RESOLVED)) == RESOLVED.encode()
+    except FileNotFoundError:
+        return
+    if not is_ours:
+        raise Conflict(f"{path} is a configuration of your own, and would be overwritten: choose another folder")
 
 
 def load_resolved(path: Path) -> tuple[Config, str]:

@@ -13,7 +13,7 @@ from gyre.cli.options import apply_override, find_run, load_config, new_run_fold
 from gyre.cli.training.model import check_model
 from gyre.cli.training.tasks import heldout, load_source, training
 from gyre.config.load import parse
-from gyre.errors import ConfigError, InvariantBroken, NotFound
+from gyre.errors import ConfigError, Conflict, InvariantBroken, NotFound
 
 CONFIG = '[model]\npath = "m"\n[tasks]\nsource = "examples.gymnasium_env.environment:tasks"\n'
 
@@ -114,10 +114,13 @@ def test_the_newest_run_is_meant_where_none_is_named(tmp_path, monkeypatch):
     assert folders[0].root == folders[1].root  # not made yet
     folders[0].make()
     assert new_run_folder(config, None).root != folders[0].root
+    (tmp_path / "config.toml").write_text(CONFIG)
+    with pytest.raises(Conflict, match="a configuration of your own"):
+        new_run_folder(config, tmp_path)
 
 
 def test_user_errors_and_defects_have_different_exit_codes():
-    assert (exit_code(ConfigError("x")), exit_code(InvariantBroken("x"))) == (2, 1)
+    assert (exit_code(ConfigError("x")), exit_code(Conflict("x")), exit_code(InvariantBroken("x"))) == (2, 2, 1)
 
 
 def test_tasks_carry_the_configured_limits_and_ids_that_never_repeat():

@@ -5,7 +5,7 @@ import pytest
 
 from gyre.config import Config, field_docs, fingerprint, load, sections, store
 from gyre.config.load import parse
-from gyre.errors import ConfigError
+from gyre.errors import ConfigError, Conflict
 
 MODEL = {"model": {"path": "m"}}
 
@@ -105,3 +105,16 @@ def test_the_resolved_form_reads_back_the_same_and_any_change_changes_the_finger
     other = parse({**MODEL, "trainer": {"lr": 0.5}}, "t")
     assert fingerprint(config) != fingerprint(other)
     assert fingerprint(config) == fingerprint(msgspec.convert(msgspec.to_builtins(config), Config))
+
+
+def test_a_configuration_of_somebodys_own_is_not_written_over(tmp_path):
+    """`gyre train config.toml --run-dir .` replaced it by the resolved one, without its comments."""
+    config, file = parse(MODEL, "test"), tmp_path / "config.toml"
+    file.write_text("[model]\npath = 'm'  # mine\n")
+    with pytest.raises(Conflict, match="a configuration of your own"):
+        store(config, file)
+    assert "# mine" in file.read_text()
+    file.unlink()
+    for _ in range(2):
+        store(config, file)
+    assert load(file) == config and [found.name for found in tmp_path.iterdir()] == ["config.toml"]
