@@ -5,6 +5,8 @@
 | 400, 404 | a filter that is none, a sample that is not there (or another tenant's); `error` says what to do |
 | 401 | no session: sign in with a key of `gyre explorer` |
 | 403 | the Host header names another machine: a page of somewhere else would be asking (DNS rebinding) |
+| 405 | a method that is not for this address; `Allow` names those that are |
+| 500 | a defect, or a tree that cannot be read; the log says more |
 | 503 | the books cannot be read now |
 
 No answer carries anything to be executed: JSON, and pages whose content security policy allows scripts and styles of this server only, none inline.
@@ -124,12 +126,17 @@ class ExplorerServer(Listener):
             response = await self._checked(request, handler)
         except web.HTTPException as error:
             response = _said(error.status, error.reason)
+            if "Allow" in error.headers:
+                response.headers["Allow"] = error.headers["Allow"]
         except (InvalidInput, NotFound) as error:
             response = _said(404 if isinstance(error, NotFound) else 400, str(error))
         except (Unavailable, sa.exc.DBAPIError) as error:
             response = _said(503, f"the books cannot be read now: {error}"[:500])
         except GyreError as error:
             response = _said(500, str(error)[:500])
+        except Exception:
+            log.exception("%s %s was not answered", request.method, request.rel_url.raw_path[:200])
+            response = _said(500, "this was not answered; the ledger's log says why")
         if not response.prepared:
             response.headers.update(SECURITY)
         return response
@@ -156,7 +163,7 @@ class ExplorerServer(Listener):
             raise InvalidInput('a sign-in is JSON: {"key": …}')
         try:
             key = str((await request.json())["key"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise InvalidInput('a sign-in is JSON: {"key": …}') from error
         session, claims = self._door.session(key, self._clock.now_s())
         response = web.json_response(self._who(claims))
@@ -271,8 +278,12 @@ class ExplorerServer(Listener):
 
 def _file(name: str) -> web.Response:
     """A file of static/, never one beside it."""
-    path = (STATIC / name).resolve()
-    if not path.is_relative_to(STATIC) or not path.is_file() or path.suffix not in TYPES:
+    try:
+        path = (STATIC / name).resolve()
+        is_there = path.is_relative_to(STATIC) and path.is_file() and path.suffix in TYPES
+    except (ValueError, OSError):  # no name that a file could have: a NUL, too many letters
+        is_there = False
+    if not is_there:
         raise NotFound("no such file")
     return web.Response(body=path.read_bytes(), content_type=TYPES[path.suffix], charset="utf-8")
 

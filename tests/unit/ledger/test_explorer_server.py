@@ -180,7 +180,20 @@ async def test_a_page_of_elsewhere_that_asks_under_its_own_name_is_refused(servi
         assert response.status == 403
 
 
-@pytest.mark.parametrize("path", ["%2e%2e/server.py", "..%2f..%2f__init__.py", "/etc/passwd", "vendor/VENDORED.md", ""])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "%2e%2e/server.py",
+        "..%2f..%2f__init__.py",
+        "/etc/passwd",
+        "vendor/VENDORED.md",
+        "",
+        "%00.js",
+        "a" * 300,
+        "%ff.js",
+        "main.js/x.js",
+    ],
+)
 async def test_only_pages_are_served(serving, path):
     async with serving() as (browser, _), browser.get(f"/static/{path}") as response:
         assert response.status == 404
@@ -197,6 +210,40 @@ async def test_wrong_questions_are_answered_in_words(serving):
             assert response.status == 400 and "step=x" in (await response.json())["error"]
         async with browser.get("/api/sample?sample=g000000-e9-a1") as response:
             assert response.status == 404 and "g000000-e0-a1" in (await response.json())["error"], "what is near it"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "given", "status"),
+    [
+        ("GET", "/static/%00.js", {}, 404),
+        ("POST", "/api/session", {"data": "[" * 4000, "headers": {"Content-Type": "application/json"}}, 400),
+        ("POST", "/api/session", {"data": "{}", "headers": {"Content-Type": "application/json; charset=none"}}, 400),
+        ("POST", "/api/session", {"data": b"\xff", "headers": {"Content-Type": "application/json"}}, 400),
+        ("GET", "/api/rows?sample=%00", {}, 400),
+        ("GET", "/api/rows?sample=%ff%ed%a0%80", {}, 200),
+        ("DELETE", "/api/about", {}, 405),
+    ],
+)
+async def test_what_makes_no_sense_is_answered_like_everything_else(serving, method, path, given, status):
+    """E: JSON with words and the headers of every answer; never the framework's own page of an error."""
+    async with serving() as (browser, key):
+        async with browser.post("/api/session", json={"key": key()}):
+            pass
+        async with browser.request(method, path, **given) as response:
+            assert response.status == status and isinstance(await response.json(), dict)
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert response.headers.get("Allow") == ("GET,HEAD" if status == 405 else None)
+
+
+async def test_a_defect_is_logged_and_answered_like_everything_else(serving, monkeypatch, caplog):
+    monkeypatch.setitem(module.ANSWERS, "age", lambda connection, scope: [][0])
+    async with serving() as (browser, key):
+        async with browser.post("/api/session", json={"key": key()}):
+            pass
+        async with browser.get("/api/age") as response:
+            assert response.status == 500 and "log" in (await response.json())["error"]
+            assert "default-src 'self'" in response.headers["Content-Security-Policy"]
+    assert "IndexError" in caplog.text and "/api/age" in caplog.text
 
 
 async def test_whoever_watches_is_told_of_news(serving, monkeypatch):
