@@ -170,38 +170,40 @@ class ModelCalls:
             for running in entry.live:
                 running.going.set()
 
-    async def close(self, sample: str) -> Totals:
-        """The attempt ends: abort and record its running calls, free its session."""
+    async def stop(self, sample: str) -> Totals:
+        """The attempt ends: abort and record its running calls. Its session stays and refuses calls until `forget`, for a call that opened another
+        one before the ending is on record would be on record after it, under a name that is taken."""
         self._held.discard(sample)
         self.idle.ends(sample, self._clock.now_s())
-        entry = self._open.get(sample)
-        if entry is None:
-            return await self._totals(sample)
+        execution, attempt = split_sample_id(sample)
+        if sample not in self._open and self._peers is not None and attempt:
+            await self._restore(execution, attempt)  # other gateways may have served it
+        entry = self._entry(sample)
         entry.closing = True
         live = list(entry.live)
         await asyncio.gather(*(self._abandon(running) for running in live))
         if tasks := [running.task for running in live if running.task is not None]:
             await asyncio.wait(tasks)
+        return Totals.of(entry.session)
+
+    async def forget(self, sample: str) -> None:
+        """Its key opens nothing any more; free its session."""
         self._open.pop(sample, None)
         self._pool.forget(sample)
         if self._peers is not None:
             await self._peers.closed(sample)
-        return Totals.of(entry.session)
+
+    async def close(self, sample: str) -> Totals:
+        """`stop` and `forget`, of an attempt whose key is refused already."""
+        totals = await self.stop(sample)
+        await self.forget(sample)
+        return totals
 
     def over(self, sample: str) -> None:
         """Its ending is on record, said by whichever gateway: whatever still runs here is given up."""
-        entry = self._open.get(sample)
-        if entry is not None and not entry.closing:
+        if sample in self._open:
             self._closing.add(task := asyncio.create_task(self.close(sample)))
             task.add_done_callback(self._closing.discard)
-
-    async def _totals(self, sample: str) -> Totals:
-        """Of a session that is not open here: as on record, where other gateways may have served it."""
-        execution, attempt = split_sample_id(sample)
-        if self._peers is None or attempt == 0:
-            return Totals()
-        await self._restore(execution, attempt)
-        return Totals.of(self._open.pop(sample).session)
 
     def _entry(self, sample: str) -> Open:
         """Its session, which begins here where there is none yet."""

@@ -53,11 +53,12 @@ class Endings:
 
     async def _put(self, lease: Lease, said: Said) -> None:
         held = self._hands.held.get(lease.execution_id)
-        totals = await self._calls.close(sample_of(lease))
+        totals = await self._calls.stop(sample_of(lease))
         times = self._hands.times(sample_of(lease))
         record = ended_fact(lease, said, totals, *times, self._clock.now_s(), held.traceparent if held else "")
         await self._bus.publish(record)
         self._book.attempts.ended(lease.execution_id, lease.attempt)
+        await self._calls.forget(sample_of(lease))
         self._orders.apply(record)
         self._hands.drop(lease)
         if held is not None:

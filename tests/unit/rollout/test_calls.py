@@ -58,10 +58,12 @@ class PoolDouble:
 class BusDouble:
     def __init__(self) -> None:
         self.records: list[CallRecorded] = []
+        self.asked: list[CallRecorded] = []
         self.stored = asyncio.Event()
         self.stored.set()
 
     async def publish(self, record, traceparent: str = "") -> int:
+        self.asked.append(record)
         await self.stored.wait()
         self.records.append(record)
         return len(self.records)
