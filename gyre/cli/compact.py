@@ -1,12 +1,12 @@
 """`gyre compact`: delete what is old and in no balance."""
 
-import time
 from pathlib import Path
 
 import click
 
 from gyre.cli.asking import run_ledger
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.clock import clock_of_run
 
 DAY_S = 86_400.0
 
@@ -29,7 +29,8 @@ def compact(days: float, run_folder: Path | None, as_json: bool) -> None:
     Books, bills, balances, evidence and lineage stay as they are: of call rows their counts are kept. `gyre explain` of such a sample shows no calls,
     `gyre trace` no spans.
     """
-    told = run_ledger(find_run(run_folder), f"--compact={time.time() - days * DAY_S!r}")
+    folder = find_run(run_folder)
+    told = run_ledger(folder, f"--compact={clock_of_run(folder.root).now_s() - days * DAY_S!r}")
     if as_json:
         print_json(told)
     else:

@@ -1,9 +1,9 @@
 """`gyre explorer`: the address of a run's trace explorer, with a key that signs a browser in once."""
 
+import http.client
 import json
 import subprocess
 import sys
-import time
 import urllib.request
 import webbrowser
 from pathlib import Path
@@ -11,12 +11,17 @@ from pathlib import Path
 import click
 
 from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.clock import clock_of_run
 from gyre.errors import ConfigError, NotFound, Unavailable
 from gyre.rpc.signin import EVERYBODY, secret_of, sign
 from gyre.run_folder import RunFolder
 from gyre.supervisor.child import die_with_parent
 
 ANSWER_S = 3.0
+ABOUT_BYTES_MAX = 64 * 1024
+"""Of an answer: a path and a name, unless a stranger gives it."""
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""The run is on this machine, whatever `http_proxy` says of others."""
 
 
 @click.command()
@@ -45,7 +50,10 @@ def explorer(run_folder: Path | None, tenant: str, is_opened: bool, port: int, a
     child = None if address else _serve(folder, port)
     try:
         address = address or _address_of(child)
-        link = f"http://{address}/#key={sign('sign-in', folder.config()[0].run.name, tenant, time.time(), secret_of(folder.keys))}"
+        # By the run's clock, as the explorer reads it: the machine's may have been set since the run began.
+        now_s = clock_of_run(folder.root).now_s()
+        key = sign("sign-in", folder.config()[0].run.name, tenant, now_s, secret_of(folder.keys))
+        link = f"http://{address}/#key={key}"
         if as_json:
             print_json({"address": address, "link": link, "tenant": tenant, "is_live": child is None})
         else:
@@ -65,12 +73,11 @@ def live_address(folder: RunFolder) -> str:
     """host:port of the explorer that the run's ledger serves now; empty where none does, or a stranger listens at its port."""
     try:
         address = folder.endpoint("explorer")
-        request = urllib.request.Request(f"http://{address}/api/about")
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as response:
-            about = json.loads(response.read())
-    except (NotFound, ConfigError, OSError, ValueError):
+        with _DIRECTLY.open(f"http://{address}/api/about", timeout=ANSWER_S) as response:
+            about = json.loads(response.read(ABOUT_BYTES_MAX))
+    except (NotFound, ConfigError, OSError, ValueError, RecursionError, http.client.HTTPException):
         return ""
-    return address if about.get("folder") == str(folder.root) else ""
+    return address if isinstance(about, dict) and about.get("folder") == str(folder.root) else ""
 
 
 def _serve(folder: RunFolder, port: int) -> subprocess.Popen:
