@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy.typing as npt
 import safetensors
@@ -23,8 +24,7 @@ from services.trainer.packed.support import why_not_packed
 
 log = logging.getLogger(__name__)
 
-_LOGIT_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "output_multiplier_scale")
-"""A model that has one of these does more to its logits than the output layer; then its own forward makes all of them."""
+PROBE_TOKENS = 8
 
 LOGITS_AT_ONCE = 2**22
 """Logits of one piece of targets: 16 MiB of float32, some of which stay in a processor's cache from one pass over them to the next."""
@@ -88,6 +88,37 @@ def _chosen_logprobs(
     return torch.cat([checkpoint(some, *piece, use_reentrant=False) for piece in inputs])
 
 
+@torch.no_grad()
+def _is_output_plain(model: PreTrainedModel, vocabulary: int) -> bool:
+    """Whether logits are what the output layer makes of the last hidden states, and nothing more: seen on a few tokens, bit for bit.
+
+    Caps and multipliers have another name, and another place in the configuration, in each family of models; one that is overlooked gives
+    log-probabilities that are wrong without a word.
+    """
+    seen: dict[str, torch.Tensor] = {}
+
+    def see_states(_module: torch.nn.Module, _inputs: tuple, output: Any) -> None:
+        seen["states"] = getattr(output, "last_hidden_state", None)
+
+    def see_head(_module: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> None:
+        seen["given"], seen["made"] = inputs[0], output
+
+    hooks = [
+        model.base_model.register_forward_hook(see_states),
+        model.get_output_embeddings().register_forward_hook(see_head),
+    ]
+    try:
+        ids_1T = torch.arange(1, PROBE_TOKENS + 1, device=model.device)[None] % vocabulary
+        logits = model(input_ids=ids_1T, use_cache=False).logits
+    finally:
+        for hook in hooks:
+            hook.remove()
+    pairs = [(seen.get("states"), seen.get("given")), (logits, seen.get("made"))]
+    return all(
+        one is not None and other is not None and torch.equal(one.float(), other.float()) for one, other in pairs
+    )
+
+
 def _loaded(directory: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Raises ConfigError. transformers draws weights that it does not find at random, with a warning."""
     try:
@@ -118,11 +149,12 @@ class Policy:
         self.model = model.eval().requires_grad_(True).to(device)
         self.device = torch.device(device)
         self.vocabulary: int = model.get_output_embeddings().weight.shape[0]
+        self._plain_output = _is_output_plain(self.model, self.vocabulary)
+        """Else the model's own forward makes all logits."""
         self.not_packed = why_not_packed(self.model)
         """Why trees are computed path by path; empty when they are packed."""
         if self.not_packed:
             log.warning("trees are trained path by path: %s", self.not_packed)
-        self._plain_output = not any(getattr(model.config, name, None) for name in _LOGIT_SETTINGS)
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:

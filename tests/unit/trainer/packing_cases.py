@@ -53,6 +53,21 @@ REFUSED = {
 }  # fmt: skip
 
 
+CAPPED = {
+    "gemma2": {"final_logit_softcapping": 3.0},
+    "gemma3n_text": {
+        "final_logit_softcapping": 3.0, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8, "laurel_rank": 4,
+        "num_kv_shared_layers": 0, "layer_types": ["sliding_attention", "full_attention"], "activation_sparsity_pattern": [0.0, 0.0],
+    },
+    "recurrent_gemma": {"logits_soft_cap": 3.0, "lru_width": 32, "block_types": ["recurrent", "attention"], "attention_window_size": 64},
+    "falcon_h1": {"lm_head_multiplier": 0.25, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8},
+    "xlstm": {"output_logit_soft_cap": 3.0, "num_blocks": 2, "num_heads": 2, "embedding_dim": 32},
+    "cohere": {"logit_scale": 0.25},
+    "granite": {"logits_scaling": 4.0},
+}  # fmt: skip
+"""Model type → settings by which it does more to its logits than its output layer."""
+
+
 def make_model(folder: Path, kind: str, settings: dict, seed: int = 0, spread: float = 0.15) -> Path:
     """A random model on disk, its weights large enough for attention to matter."""
     torch.manual_seed(seed)

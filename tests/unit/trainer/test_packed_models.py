@@ -11,6 +11,7 @@ from services.trainer.model import Policy
 from services.trainer.packed.forest import forest_of
 from services.trainer.packed.support import why_not_packed
 from tests.unit.trainer.packing_cases import (
+    CAPPED,
     PACKED,
     REFUSED,
     gradient_error,
@@ -51,6 +52,25 @@ def test_models_that_mix_tokens_otherwise_are_refused_and_trained_path_by_path(t
     assert any(reason in policy.not_packed for reason in ("linear_attention", "rotary", "attention interface"))
     assert policy.not_packed in caplog.text
     compare(policy, tmp_path)
+
+
+@pytest.mark.parametrize("kind", CAPPED)
+def test_a_model_that_does_more_to_its_logits_than_its_output_layer_is_found_out_by_what_it_gives(tmp_path, kind):
+    """B1, C8. Soft caps, scales and multipliers, each under its family's own name: the log-probabilities are those of the model's forward."""
+    policy = Policy(make_model(tmp_path, kind, CAPPED[kind]))
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager", dtype=torch.float32).eval()
+    rows = [random_tree(np.random.default_rng(3), 4, 6)]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            policy.target_logprobs(forest_of(rows)), plain_logprobs(plain, rows), rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_with_a_plain_output_layer_makes_only_the_logits_that_are_asked_for(tmp_path, dtype):
+    """B8. Also in half precision: the probe compares bits, and knows no tolerance."""
+    for kind in ("qwen3", "llama", "gemma", "gpt2"):
+        assert Policy(make_model(tmp_path / kind, kind, PACKED[kind]), dtype=dtype)._plain_output, kind
 
 
 class Smeared(torch.nn.Module):
