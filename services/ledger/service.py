@@ -46,16 +46,21 @@ async def serve(context: Context) -> None:
     database = Database(database_url(context.config, context.folder))
     database.migrate()
     try:
-        if do := once.job(context):
-            await once.carry_out(do, database, context)
-        elif getattr(context.arguments, "explore", ""):
-            await explore(context, database, context.arguments.explore)
-        elif getattr(context.arguments, "offline", False):
-            await _serve_offline(context, database)
-        else:
-            await _serve_online(context, database)
+        with database.usable():
+            await _serve(context, database)
     finally:
         database.close()
+
+
+async def _serve(context: Context, database: Database) -> None:
+    if do := once.job(context):
+        await once.carry_out(do, database, context)
+    elif getattr(context.arguments, "explore", ""):
+        await explore(context, database, context.arguments.explore)
+    elif getattr(context.arguments, "offline", False):
+        await _serve_offline(context, database)
+    else:
+        await _serve_online(context, database)
 
 
 async def _serve_offline(context: Context, database: Database) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config as AlembicConfig
+from alembic.util import CommandError
 
 from gyre.config import Config
 from gyre.errors import ConfigError, Unavailable
@@ -59,8 +60,8 @@ class Database:
         return engine
 
     def migrate(self) -> None:
-        """Bring the schema up to date; does nothing where it is. Raises Unavailable when the database cannot be reached."""
-        try:
+        """Bring the schema up to date; does nothing where it is. Raises Unavailable as `usable`."""
+        with self.usable():
             with self.writing.begin() as connection:
                 if not self.is_sqlite:
                     connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
@@ -68,8 +69,15 @@ class Database:
                 if connection.dialect.supports_comments:
                     _comment(connection)
             settle_all(self.writing)
-        except sa.exc.OperationalError as error:
-            raise Unavailable(f"cannot open the ledger database {self.url!r}: {error.orig}") from error
+
+    @contextlib.contextmanager
+    def usable(self) -> Iterator[None]:
+        """Raises Unavailable for what goes wrong with the database inside: it is not reached, no database, damaged, of another version of Gyre."""
+        try:
+            yield
+        except (sa.exc.DBAPIError, CommandError) as error:
+            words = " ".join(str(getattr(error, "orig", error)).split())
+            raise Unavailable(f"the ledger database {self.url!r} cannot be used: {words}") from error
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
