@@ -27,6 +27,7 @@ import msgspec
 
 from gyre.config import RoleRule, RolloutConfig
 from gyre.config.sections.rollout import ROLES, TEXTS
+from services.rollout.core.options import clean
 from services.rollout.core.request import ChatRequest
 
 ROLE_HEADER = "x-gyre-role"
@@ -43,7 +44,7 @@ class Features:
 
     endpoint: str
     headers: Mapping[str, str]
-    """Lower-case names."""
+    """Lower-case names; values are Unicode, whatever bytes they came as."""
     system: str
     """All system messages before the first other one."""
     first_user: str
@@ -136,7 +137,7 @@ def features(request: ChatRequest, endpoint: str, headers: Mapping[str, str]) ->
     last = next((message.content for message in reversed(messages) if message.role == "user"), "")
     return Features(
         endpoint=endpoint,
-        headers={name.lower(): value for name, value in headers.items()},
+        headers={name.lower(): clean(value) for name, value in headers.items()},
         system=_ends("\n".join(message.content for message in messages[:head])),
         first_user=_ends(opening[0]) if opening else "",
         last_user=_ends(last),

@@ -170,7 +170,7 @@ def checked_calls(messages: Sequence[Message]) -> None:
 
 
 def clean(text: str) -> str:
-    """Lone surrogates (JSON can carry them, UTF-8 cannot) become question marks."""
+    """Lone surrogates (JSON can carry them and a header's odd bytes become them, UTF-8 cannot) become question marks."""
     try:
         text.encode()
         return text

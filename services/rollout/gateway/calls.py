@@ -281,10 +281,13 @@ class ModelCalls:
             running.done.set_exception(
                 Unavailable(f"this session is served by another gateway now; ask again: {error}")
             )
-        except (GyreError, ValueError) as error:
+        except GyreError as error:
             if not isinstance(error, NotFound | ExecutionOver):
                 log.warning("%s failed: %s", work.call_id, error)
             running.done.set_exception(error)
+        except ValueError as error:  # of something in the request: asked again it would be sampled again
+            log.warning("%s cannot be put on record: %s", work.call_id, error)
+            running.done.set_exception(InvalidInput(f"the call cannot be put on record: {error}"))
         except BaseException as error:
             running.done.set_exception(InvalidInput(f"the call was given up: {error!r}"))
             raise

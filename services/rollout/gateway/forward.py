@@ -6,6 +6,8 @@ import aiohttp
 from aiohttp import web
 
 from gyre.errors import Unavailable
+from services.rollout.core.options import clean
+from services.rollout.gateway.patience import Patience
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +22,9 @@ CONNECT_S = 2.0
 class Forward:
     """Connections to the other gateways."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience) -> None:
+        """`patience`: with the clients, whose calls these are."""
+        self._patience = patience
         self._http: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -28,7 +32,7 @@ class Forward:
             await self._http.close()
 
     async def __call__(self, request: web.Request, address: str) -> web.StreamResponse:
-        """The answer of the gateway at `address`. Raises Unavailable when it gives none."""
+        """The answer of the gateway at `address`. Raises Unavailable when it gives none, and what Patience raises."""
         if FORWARDED in request.headers:
             raise Unavailable(f"this session is served at {address} now; ask again")
         if self._http is None:
@@ -36,8 +40,8 @@ class Forward:
             self._http = aiohttp.ClientSession(
                 timeout=timeout, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
             )
-        body = await request.read()
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON}
+        body = await self._patience.body(request)
+        headers = {name: clean(value) for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON}
         asked = {**headers, FORWARDED: "1"}
         reply: web.StreamResponse | None = None
         try:
@@ -48,8 +52,8 @@ class Forward:
                 reply = web.StreamResponse(status=answer.status, headers=kept)
                 await reply.prepare(request)
                 async for piece in answer.content.iter_any():
-                    await reply.write(piece)
-                await reply.write_eof()
+                    await self._patience.write(request, reply, piece)
+                await self._patience.end(request, reply)
                 return reply
         except (aiohttp.ClientError, TimeoutError) as error:
             log.info("%s gave no answer: %r", address, error)

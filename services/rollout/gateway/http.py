@@ -58,8 +58,8 @@ class HttpGateway:
         self._keys = Keys(secret)
         self._context_max = context_max
         self._streams = streams
-        self._forward = Forward()
         self._patience = Patience()
+        self._forward = Forward(self._patience)
         app = web.Application(client_max_size=request_bytes_max, middlewares=[self._watched, _errors])
         app.router.add_get("/", self._root)
         app.router.add_get("/healthz", self._health)
@@ -160,7 +160,7 @@ class HttpGateway:
             await line.say(stream.fail(wire.error(status, body)), is_part=False)
         else:
             await line.say(stream.close(reply))
-        await line.response.write_eof()
+        await self._patience.end(request, line.response)
         return line.response
 
     async def _body(self, request: web.Request) -> bytes:

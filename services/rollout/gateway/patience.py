@@ -9,6 +9,7 @@ A connection between two calls is kept for a harness that thinks for an hour; on
 import asyncio
 import resource
 import time
+from collections.abc import Awaitable
 
 from aiohttp import web
 
@@ -68,9 +69,17 @@ class Patience:
 
     async def write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
         """Raises ConnectionResetError."""
+        await self._taken(request, response.write(data))
+
+    async def end(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Of a stream: all that it was told is taken. Raises ConnectionResetError."""
+        await self._taken(request, response.write_eof())
+
+    @staticmethod
+    async def _taken(request: web.Request, writing: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(TAKE_S):
-                await response.write(data)
+                await writing
         except TimeoutError as error:
             if request.transport is not None:
                 request.transport.abort()  # to close it would wait for the client to take the rest
