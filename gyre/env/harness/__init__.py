@@ -6,7 +6,7 @@
 | settings.py | the same by a TOML file: `python -m gyre.env.harness mine.toml` |
 | programs.py, programs.toml | how each harness is started and pointed at its model |
 | relay.py | carries its calls to the gateway, whatever happens to that |
-| sandbox.py, warden.py | folders, variables, bounds; an end that leaves nothing behind |
+| sandbox.py, warden/ | folders, variables, bounds; an end that leaves nothing behind |
 | tree.py | copies of what it left, hidden tests over them |
 """
 

@@ -12,6 +12,7 @@
 | a bound was exceeded | timed_out | cpu, memory, processes, output, disk |
 | no call, no output and no work for `stall_s` | timed_out | stalled |
 | it cannot be started, or exits before a single call of it was answered | failed | environment_error |
+| its warden was killed, so that nothing bounded it | failed | environment_error |
 """
 
 import asyncio
@@ -217,6 +218,8 @@ class HarnessEnvironment(SelfDriven):
         detail = (
             f"{self._program.command[0]}: exit code {ended.code}; {ended.tail[-DETAIL_CHARS:]}" if ended.code else ""
         )
+        if ended.how == "lost":
+            return Over("failed", "environment_error", "the warden that bounds it was killed")
         if why:
             return Over("timed_out", why)
         if ended.how != "exited":

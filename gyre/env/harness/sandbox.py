@@ -2,7 +2,7 @@
 
 | sandbox | what keeps it in |
 |---|---|
-| Subprocess | variables, a home and a working folder of its own; bounds of use; nothing of it left running (warden.py); another user, on request |
+| Subprocess | variables, a home and a working folder of its own; bounds of use; nothing of it left running (warden/); another user, on request |
 
 It is no prison: what the user may read, the command may read, and the network is open to it. A container (podman, a Kubernetes Job) is another
 `Sandbox`: `start` is all that it has to offer.
@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,16 +22,17 @@ from typing import Any
 
 import msgspec
 
+from gyre.env.harness.warden import processes, walk
 from gyre.errors import GyreError
 
-WARDEN = Path(__file__).with_name("warden.py")
+WARDEN = Path(__file__).with_name("warden")
 LINE_BYTES_MAX = 1024 * 1024
 WARDEN_GRACE_S = 10.0
-"""On top of a command's own grace, for a busy machine; then the warden itself is killed, and the command dies with it."""
+"""On top of a command's own grace, for a busy machine; then the warden itself is killed, and all that it started."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a command and all that it starts may use together. What exceeds one is ended, and its name is why."""
+    """What a command and all that it starts may use together. What exceeds one is killed, at the end of `wall_s` after a grace; its name is why."""
 
     wall_s: float = 1e9
     """Beside the execution's own wall clock, which stands still while it is suspended."""
@@ -38,17 +40,18 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     memory_bytes: int = 8 * 2**30
     """Sum of what is resident; pages that processes share count for each of them."""
     processes: int = 512
+    """Counted each second. Where it has a user of its own, the kernel keeps that user to 32 threads for each of them."""
     output_bytes: int = 64 * 2**20
     """Of standard output and error together; the last 64 KiB are kept."""
     disk_bytes: int = 4 * 2**30
-    """In its home and working folder together, measured while it runs; also of one file."""
+    """In its home and working folder together, measured while it runs, each entry as 4 KiB at least; also of one file."""
 
 
 class Exit(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended."""
 
     how: str
-    """exited; stopped (by us); wall, cpu, memory, processes, output, disk: the bound it exceeded."""
+    """exited; stopped (by us); wall, cpu, memory, processes, output, disk: the bound it exceeded; lost: its warden was killed, and it after that."""
     code: int = 0
     """Exit code; negative: the signal that ended it."""
     tail: str = ""
@@ -113,8 +116,8 @@ class Subprocess(Sandbox):
     def __init__(self, user: int | None = None, folder: Path | None = None) -> None:
         """`user`: id under which the command runs; needs root's rights. `folder`: where temporary folders go."""
         self._user = user
-        self._folder = tempfile.TemporaryDirectory(prefix="gyre-harness-", dir=folder, ignore_cleanup_errors=True)
-        root = Path(self._folder.name)
+        self._root = root = Path(tempfile.mkdtemp(prefix="gyre-harness-", dir=folder))
+        self._remove = weakref.finalize(self, walk.remove, root)
         self.home, self.work = root / "home", root / "work"
         for path in (self.home, self.work):
             path.mkdir(mode=0o755)
@@ -129,17 +132,17 @@ class Subprocess(Sandbox):
         spec = {
             "command": list(command), "directory": str(self.work), "environment": dict(environment), "grace_s": grace_s,
             "bounds": msgspec.to_builtins(bounds), "folders": [str(self.home), str(self.work)], "user": self._user,
-            "root": self._folder.name,
+            "root": str(self._root), "mark": (mark := processes.new_mark()),
         }  # fmt: skip
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(WARDEN), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={"PATH": os.defpath}, start_new_session=True, limit=LINE_BYTES_MAX,
         )  # fmt: skip
         process.stdin.write(json.dumps(spec).encode() + b"\n")
-        return _Warded(process, grace_s)
+        return _Warded(process, grace_s, mark)
 
     def close(self) -> None:
-        self._folder.cleanup()
+        self._remove()
 
     def _give_away(self) -> None:
         """The tree belongs to the command's user."""
@@ -150,8 +153,8 @@ class Subprocess(Sandbox):
 
 
 class _Warded(Running):
-    def __init__(self, process: asyncio.subprocess.Process, grace_s: float) -> None:
-        self._process, self._grace_s = process, grace_s
+    def __init__(self, process: asyncio.subprocess.Process, grace_s: float, mark: int) -> None:
+        self._process, self._grace_s, self._mark = process, grace_s, mark
         self.usage = {}
         self._reading = asyncio.ensure_future(self._read())
         self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -177,7 +180,9 @@ class _Warded(Running):
                 self.usage = last
         await self._process.wait()
         self._process.stdin.close()
-        return last if "how" in last else {"how": "stopped", "code": -9, "tail": ""}
+        if "how" in last:
+            return last
+        return {"how": "lost", "code": -9, "left": await asyncio.to_thread(processes.end_marked, self._mark)}
 
 
 def _exit_of(said: dict[str, Any]) -> Exit:

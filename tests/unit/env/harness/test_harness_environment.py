@@ -80,6 +80,7 @@ async def test_without_a_relay_it_is_given_the_gateways_address_and_the_attempts
     ("answer", "changes", "ending", "reason", "detail"),
     [
         (say("do kill -9 $PPID", ""), {}, "completed", "exited", "exit code -9"),
+        (say("do setsid sleep 60 & kill -9 $(ps -o ppid= -p $PPID)", ""), {}, "failed", "environment_error", "warden"),
         (lambda *_: (400, {}, {"error": {"code": "turns_exceeded", "message": "made"}}), {}, "failed", "environment_error", "HTTP Error 400"),
         (
             lambda _, n: {"content": "do true"} if n < 3 else (400, {}, {"error": {"code": "turns_exceeded", "message": "made"}}),
@@ -93,7 +94,7 @@ async def test_without_a_relay_it_is_given_the_gateways_address_and_the_attempts
         (say("do yes"), {"bounds": Bounds(output_bytes=100_000)}, "timed_out", "output", ""),
         (say("do sleep 60"), {"stall_s": 0.3}, "timed_out", "stalled", ""),
     ],
-    ids=["killed", "refused-at-once", "turns", "context", "never-asked", "output", "stalled"],
+    ids=["killed", "warden-killed", "refused-at-once", "turns", "context", "never-asked", "output", "stalled"],
 )  # fmt: skip
 async def test_every_way_to_end_has_its_word(answer, changes, ending, reason, detail):
     over, environment, _ = await drive(answer, **changes)

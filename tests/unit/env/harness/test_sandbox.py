@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gyre.env.harness import Bounds, NotStarted, Sandbox, Subprocess
-from tests.support import until
+from gyre.env.harness.warden import processes
+from tests.support import WAIT_S, until
 
 SECONDS = 60
 """How long a command would go on by itself: longer than any test waits for its end."""
@@ -104,6 +105,93 @@ asyncio.run(main())
     await until(lambda: not list(tmp_path.glob("gyre-harness-*")))
 
 
+CHAIN = """
+import os, signal, sys, time
+held = os.open("held", os.O_WRONLY)
+os.set_inheritable(held, True)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    if os.fork():
+        time.sleep(60)
+    if sys.argv[1] == "sessions":
+        os.setsid()
+"""
+HOPS = "exec 3> held; hop() { hop & exit; }; hop"
+
+
+@pytest.fixture
+def is_held(sandbox):
+    """Whether any process holds the pipe `held` of the working folder: the kernel knows them all, also those that fork too fast for any list."""
+    os.mkfifo(sandbox.work / "held")
+    reader = os.open(sandbox.work / "held", os.O_RDONLY | os.O_NONBLOCK)
+
+    def looked() -> bool:
+        try:
+            return os.read(reader, 1) != b""
+        except BlockingIOError:
+            return True
+
+    yield looked
+    os.close(reader)
+
+
+@pytest.mark.parametrize("kind", ["group", "sessions"])
+async def test_a_chain_of_forks_is_neither_given_grace_nor_outrun(kind, sandbox, is_held):
+    """Each one forks and sleeps, deaf to SIGTERM: what was listed a moment ago is never the one that forks."""
+    running = await sandbox.start([sys.executable, "-c", CHAIN, kind], {}, Bounds(processes=20), 10 * WAIT_S)
+    ended = await asyncio.wait_for(running.wait(), WAIT_S)
+    assert (ended.how, ended.left, is_held()) == ("processes", 0, False)
+
+
+async def test_a_process_that_is_always_another_one_is_found(sandbox, is_held):
+    """It forks and ends, so no list of processes ever holds it."""
+    ended = await (await sh(sandbox, HOPS)).wait()
+    assert (ended.how, ended.left, is_held()) == ("exited", 0, False)
+
+
+async def test_a_process_that_is_always_another_one_is_found_without_its_warden(sandbox, is_held):
+    ended = await (await sh(sandbox, f"{HOPS} & kill -9 $PPID; wait")).wait()
+    assert (ended.how, ended.left, is_held()) == ("lost", 0, False)
+
+
+@pytest.mark.parametrize("left", [f"sleep {SECONDS}", f"env -i sh -c 'trap : TERM; while :; do sleep {SECONDS}; done'"])
+async def test_what_a_killed_warden_leaves_is_killed_and_nobody_else(left, sandbox):
+    """The command knows its warden by its parent; nothing of it goes on, and what else this process has started does."""
+    ours = await asyncio.create_subprocess_exec("sleep", str(SECONDS))
+    running = await sh(
+        sandbox,
+        f"setsid {left} & echo $! > pid; while [ $(ps -o sid= -p $(cat pid)) = $$ ]; do :; done; kill -9 $PPID; sleep {SECONDS}",
+    )
+    ended = await running.wait()
+    assert (ended.how, ended.code, ended.left) == ("lost", -signal.SIGKILL, 0)
+    assert not is_alive(int((sandbox.work / "pid").read_text()))
+    assert await running.stop() == ended
+    assert is_alive(ours.pid)
+    ours.kill()
+    await ours.wait()
+
+
+async def test_a_warden_that_cannot_end_is_killed_with_all_that_it_has_started(sandbox, monkeypatch):
+    monkeypatch.setattr("gyre.env.harness.sandbox.WARDEN_GRACE_S", 0.1)
+    running = await sh(sandbox, f"kill -STOP $PPID; setsid sleep {SECONDS} & echo $! > new; mv new pid; wait")
+    await until((sandbox.work / "pid").exists)
+    ended = await running.stop()
+    assert (ended.how, ended.left) == ("lost", 0)
+    assert not is_alive(int((sandbox.work / "pid").read_text()))
+
+
+async def test_an_agents_kill_of_its_own_python_servers_is_not_its_wardens_end(sandbox):
+    running = await sh(sandbox, "ps -o comm= -p $PPID")
+    assert (await running.wait()).tail == "gyre-warden\n"
+
+
+def test_descent_is_followed_through_any_number_of_generations(monkeypatch):
+    chain = {pid: processes.Process(pid - 1, 1, "S", 0.0, 0) for pid in range(2, 30_000)}
+    chain[29_999] = chain[29_999]._replace(state="Z")
+    monkeypatch.setattr(processes, "everything", lambda: chain | {40_000: processes.Process(1, 1, "S", 0.0, 0)})
+    assert sorted(processes.below(2)) == list(range(3, 29_999))
+
+
 async def test_a_program_that_is_not_there_is_not_started(sandbox):
     with pytest.raises(NotStarted, match="no-such-program: No such file"):
         await sandbox.run(["no-such-program"], {}, Bounds())
@@ -117,7 +205,14 @@ async def test_a_command_of_another_user_cannot_read_what_is_ours(tmp_path):
     secret.chmod(0o600)
     sandbox = Subprocess(user=65534)
     (sandbox.work / "theirs").write_text("before")
-    ended = await (await sh(sandbox, f"id -u; cat {secret}; echo after > theirs")).wait()
-    assert ended.tail.startswith("65534") and "secret" not in ended.tail and "ermission denied" in ended.tail
+    ended = await (
+        await sh(sandbox, f"id -u; cat {secret}; echo after > theirs; bash -c 'ulimit -u'", processes=3)
+    ).wait()
+    assert (
+        ended.tail.startswith("65534")
+        and ended.tail.endswith(f"\n{3 * 32}\n")
+        and "secret" not in ended.tail
+        and "ermission denied" in ended.tail
+    )
     assert (sandbox.work / "theirs").read_text() == "after\n"
     sandbox.close()
