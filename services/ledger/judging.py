@@ -23,12 +23,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from gyre.errors import ConfigError, InvalidInput
 from services.ledger.core.moments import moment_s
+from services.ledger.core.parts import AT_ONCE, in_parts
 from services.ledger.core.rows import text
 from services.ledger.core.tables.samples import JUDGEMENTS
 from services.ledger.storage import Database
 
 KINDS = ("person", "model")
-ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = AT_ONCE // 2
+"""Each is looked up twice by one statement."""
 REFUSED_SHOWN = 20
 LINE_BYTES_MAX = 1 << 20
 SCORE_MAX = 1e100
@@ -50,7 +52,7 @@ def import_judgements(database: Database, run: str, path: Path, now_s: float) ->
         index_elements=["run", "judge", "sample_id"], set_={name: insert.excluded[name] for name in others}
     )
     stored, refused = 0, []
-    for batch in _batches(_rows(path)):
+    for batch in in_parts(_rows(path), ROWS_AT_ONCE):
         good = []
         for number, row in batch:
             try:
@@ -152,14 +154,3 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
                 yield from batch.to_pylist()
     except pa.ArrowInvalid as error:
         raise InvalidInput(f"{path} is no Parquet file: {error}") from error
-
-
-def _batches(found: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    batch = []
-    for one in found:
-        batch.append(one)
-        if len(batch) == ROWS_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

@@ -9,10 +9,13 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 from gyre.errors import Overloaded, Unavailable
 from gyre.rpc import abort_with
+from services.ledger.core.parts import in_parts
 from services.ledger.core.rows import INT64_MAX, text, to_json
 from services.ledger.storage import Writer
 
 FULL_NAME = "opentelemetry.proto.collector.trace.v1.TraceService"
+SPANS_AT_ONCE = 1_000
+"""Read and stored together: 4 MiB hold a hundred thousand spans, and facts come in between."""
 ID_BYTES = {"trace": 16, "span": 8}
 
 
@@ -23,17 +26,18 @@ class TraceReceiver(trace_service_pb2_grpc.TraceServiceServicer):
         self._writer = writer
 
     async def Export(self, request, context: grpc.aio.ServicerContext):
-        rows = list(span_rows(request.resource_spans))
-        valid = [row for row in rows if row["trace_id"] and row["span_id"]]
-        refused = len(rows) - len(valid)
-        if valid:
-            try:
-                stored = await self._writer.write_spans(valid)
-            except queue.Full:
-                await abort_with(context, Overloaded("too many spans are waiting to be stored"))
-            except Exception as error:
-                await abort_with(context, Unavailable(f"spans were not stored: {error}"))
-            refused += len(valid) if stored.refused else 0
+        refused = 0
+        for rows in in_parts(span_rows(request.resource_spans), SPANS_AT_ONCE):
+            valid = [row for row in rows if row["trace_id"] and row["span_id"]]
+            refused += len(rows) - len(valid)
+            if valid:
+                try:
+                    stored = await self._writer.write_spans(valid)
+                except queue.Full:
+                    await abort_with(context, Overloaded("too many spans are waiting to be stored"))
+                except Exception as error:
+                    await abort_with(context, Unavailable(f"spans were not stored: {error}"))
+                refused += len(stored.refused)
         response = trace_service_pb2.ExportTraceServiceResponse()
         if refused:
             response.partial_success.rejected_spans = refused
@@ -42,10 +46,12 @@ class TraceReceiver(trace_service_pb2_grpc.TraceServiceServicer):
 
 
 def span_rows(resource_spans: Iterable[Any]) -> Iterable[dict[str, Any]]:
-    """OTLP ResourceSpans → rows of the table `spans`; `run` is empty where the resource names none."""
+    """OTLP ResourceSpans → rows of the table `spans`; `run` is empty where the resource names none, ids where they are none."""
     for group in resource_spans:
         resource = _attributes(group.resource.attributes)
-        origin = {"run": str(resource.get("gyre.run", "")), "service": str(resource.get("service.name", ""))}
+        origin = {
+            name: text(str(resource.get(key, ""))) for name, key in (("run", "gyre.run"), ("service", "service.name"))
+        }
         for scope in group.scope_spans:
             for span in scope.spans:
                 yield {**origin, **_span(span)}

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from services.ledger.core.bill_lines import COLUMNS, lines
 from services.ledger.core.book_lines import FATE_COLUMNS, STEP_COLUMNS, fates, used
+from services.ledger.core.parts import in_parts
 from services.ledger.core.tables.book_lines import FATE_LINES, STEP_LINES
 from services.ledger.core.tables.costs import BILL_LINES, UNSETTLED
 
@@ -45,9 +46,9 @@ def unsettle(connection: sa.Connection, insert, run: str, groups: Iterable[str],
     rows = [{"run": run, "group_id": group, "sequence": sequence} for group in sorted(groups)]
     if not rows:
         return
-    named = [row["group_id"] for row in rows]
-    for table in _LINES:
-        connection.execute(table.delete().where(table.c.run == run, table.c.group_id.in_(named)))
+    for named in in_parts(row["group_id"] for row in rows):
+        for table in _LINES:
+            connection.execute(table.delete().where(table.c.run == run, table.c.group_id.in_(named)))
     statement = insert(UNSETTLED)
     statement = statement.on_conflict_do_update(
         index_elements=["run", "group_id"], set_={"sequence": statement.excluded.sequence}

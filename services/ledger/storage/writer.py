@@ -3,7 +3,8 @@
 write_facts / write_spans ─▶ queue ─▶ [thread] BEGIN, rows, COMMIT ─▶ the caller's future
 
 A database that is locked, full or away is tried again with growing pauses for as long as it takes; nobody's future resolves meanwhile, so nothing
-is acknowledged. A fact that the database can never hold (a value out of range) is named in `Stored.refused` and keeps nothing else back.
+is acknowledged. A record that the database can never hold (a value out of range) is found by halves, named in `Stored.refused`, and keeps nothing
+else back; which of the two it is: storage/trouble.py.
 """
 
 import asyncio
@@ -21,10 +22,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gyre.bus.subjects import natural_key
 from gyre.records import Fact
 from services.ledger.core.costs import added_up
+from services.ledger.core.parts import in_parts
 from services.ledger.core.rows import rows_of
 from services.ledger.core.tables import ADDED, FACTS, INTAKE, MERGED, METADATA
 from services.ledger.storage.database import Database
 from services.ledger.storage.settling import TELLING, settle, unsettle
+from services.ledger.storage.trouble import is_trouble
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +37,8 @@ QUEUE_JOBS_MAX = 256
 """Jobs that may wait. Each caller waits for its own, so this is only reached by very many OTLP clients."""
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
 """Pauses between tries while the database does not take the transaction."""
-
-_TROUBLE = (sa.exc.DBAPIError, sa.exc.TimeoutError)
-"""The database's fault: tried again."""
-_REFUSAL = (sa.exc.DataError, sa.exc.IntegrityError, sa.exc.NotSupportedError)
-"""Of these, the record's own fault: tried apart, then set aside."""
+ROOM_WAIT_S = 0.05
+"""Between two looks for room in the queue, by who cannot be told to come again."""
 
 
 @dataclass
@@ -55,9 +55,38 @@ class Stored:
 
 @dataclass
 class _Job:
+    """Facts or spans of one call."""
+
     facts: Sequence[tuple[Fact, int]]
     spans: Sequence[dict[str, Any]]
-    done: "Future[Stored]"
+    done: "Future[Stored]" = field(default_factory=Future)
+
+    @property
+    def units(self) -> Sequence[Any]:
+        return self.facts or self.spans
+
+    def halves(self) -> "tuple[_Job, _Job]":
+        middle = len(self.units) // 2
+        return _Job(self.facts[:middle], self.spans[:middle]), _Job(self.facts[middle:], self.spans[middle:])
+
+
+class _GivenUp(Exception):
+    """The database did not take the transaction, and the writer is being closed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _added(parts: "list[tuple[_Job, Stored]]") -> Stored:
+    """What became of a job, from what became of its parts in their order."""
+    whole, before = Stored(), 0
+    for job, stored in parts:
+        whole.new += stored.new
+        whole.fresh += stored.fresh
+        whole.refused += [(before + index, reason) for index, reason in stored.refused]
+        before += len(job.units)
+    return whole
 
 
 class Writer:
@@ -83,12 +112,16 @@ class Writer:
         self._thread.join()
 
     async def write_facts(self, facts: Sequence[tuple[Fact, int]]) -> Stored:
-        """Facts with their stream sequence; returns when they are durable."""
-        return await self._submit(_Job(facts, (), Future()))
+        """Facts with their stream sequence; returns when they are durable. Waits while too much is waiting."""
+        while True:
+            try:
+                return await self._submit(_Job(facts, ()))
+            except queue.Full:
+                await asyncio.sleep(ROOM_WAIT_S)
 
     async def write_spans(self, spans: Sequence[dict[str, Any]]) -> Stored:
         """Rows of the table `spans`; returns when they are durable. Raises queue.Full when too much is waiting."""
-        return await self._submit(_Job((), spans, Future()))
+        return await self._submit(_Job((), spans))
 
     async def _submit(self, job: _Job) -> Stored:
         self._jobs.put_nowait(job)
@@ -106,46 +139,52 @@ class Writer:
             self._store([job for job in jobs if job.done.set_running_or_notify_cancel()])
 
     def _store(self, jobs: list[_Job]) -> None:
-        """One transaction, however long it takes to get it in; jobs alone when one of them spoils it for the others."""
+        """Everybody hears what became of theirs: whatever happens here, the thread goes on."""
+        try:
+            for job, stored in zip(jobs, self._stored(jobs), strict=True):
+                job.done.set_result(stored)
+        except Exception as error:
+            for job in jobs:
+                if not job.done.done():
+                    job.done.set_exception(error.error if isinstance(error, _GivenUp) else error)
+
+    def _stored(self, jobs: list[_Job]) -> list[Stored]:
+        """One transaction; jobs alone, and a job in halves, where something in it can never be stored. Raises _GivenUp."""
+        try:
+            return self._in_one(jobs)
+        except _GivenUp:
+            raise
+        except Exception as error:
+            if len(jobs) > 1:
+                return [self._stored([job])[0] for job in jobs]
+            if len(jobs[0].units) <= 1:
+                log.exception("a record could not be stored")
+                return [Stored(refused=[(0, str(error))])]
+            halves = jobs[0].halves()
+            return [_added([(half, self._stored([half])[0]) for half in halves])]
+
+    def _in_one(self, jobs: list[_Job]) -> list[Stored]:
+        """One transaction, however long the database takes to accept it. Raises _GivenUp where it does not and the writer is closed, and
+        whatever is the fault of what was to be stored."""
         pause_s = 0.0
         while True:
+            is_begun = False
             try:
                 with self._database.writing.begin() as connection:
+                    is_begun = True
                     results = [self._apply(connection, job) for job in jobs]
-                break
+                    is_begun = False
+                return results
             except Exception as error:
-                if isinstance(error, _TROUBLE) and not isinstance(error, _REFUSAL):
-                    cause = getattr(error, "orig", None) or error
-                    if not pause_s:
-                        self._on_trouble(f"the ledger database does not take writes: {cause}")
-                    pause_s = min(max(2 * pause_s, RETRY_FIRST_S), RETRY_MAX_S)
-                    log.warning("ledger database: %s; trying again in %g s", cause, pause_s)
-                    if self._closing.wait(pause_s):
-                        return _fail(jobs, error)
-                    continue
-                if len(jobs) == 1 and len(jobs[0].facts) <= 1:
-                    log.exception("a record could not be stored")
-                    results = [Stored(refused=[(0, str(error))])]
-                    break
-                return self._store_apart(jobs)
-        for job, result in zip(jobs, results, strict=True):
-            job.done.set_result(result)
-
-    def _store_apart(self, jobs: list[_Job]) -> None:
-        """Each job, each fact, in a transaction of its own."""
-        for job in jobs:
-            whole = Stored()
-            parts = [_Job([fact], (), Future()) for fact in job.facts] if job.facts else [_Job((), job.spans, Future())]
-            for index, part in enumerate(parts):
-                self._store([part])
-                if (error := part.done.exception()) is not None:
-                    _fail([job], error)
-                    break
-                whole.new += part.done.result().new
-                whole.fresh += part.done.result().fresh
-                whole.refused += [(index, reason) for _, reason in part.done.result().refused]
-            else:
-                job.done.set_result(whole)
+                if is_begun and not is_trouble(error):
+                    raise
+                cause = getattr(error, "orig", None) or error
+                if not pause_s:
+                    self._on_trouble(f"the ledger database does not take writes: {cause}")
+                pause_s = min(max(2 * pause_s, RETRY_FIRST_S), RETRY_MAX_S)
+                log.warning("ledger database: %s; trying again in %g s", cause, pause_s)
+                if self._closing.wait(pause_s):
+                    raise _GivenUp(error) from error
 
     def _apply(self, connection: sa.Connection, job: _Job) -> Stored:
         fresh = self._unknown(connection, job.facts)
@@ -162,38 +201,39 @@ class Writer:
         told = {row["group_id"] for (table, _), rows in grouped.items() if table in TELLING for row in rows}
         unsettle(connection, self._statements.of_dialect, self._run, told, newest)
         if fresh or spans:
-            settle(connection, self._run)
+            self._settle(connection)
             self._count(connection, newest, len(fresh), spans)
         return Stored(new=len(fresh) + spans, fresh=[fact for fact, _ in fresh.values()])
+
+    def _settle(self, connection: sa.Connection) -> None:
+        """Settled lines make questions quick and tell nothing of their own: groups that cannot be settled are no fault of what is stored now."""
+        try:
+            with connection.begin_nested():
+                settle(connection, self._run)
+        except Exception as error:
+            if is_trouble(error):
+                raise
+            log.warning("groups could not be settled: %s", error)
 
     def _unknown(self, connection: sa.Connection, facts: Sequence[tuple[Fact, int]]) -> dict[str, tuple[Fact, int]]:
         """Natural key → fact, for the first of each key that is not stored yet."""
         first: dict[str, tuple[Fact, int]] = {}
         for fact, sequence in facts:
             first.setdefault(natural_key(fact), (fact, sequence))
-        if first:
-            query = sa.select(FACTS.c.key).where(FACTS.c.run == self._run, FACTS.c.key.in_(list(first)))
+        for keys in in_parts(list(first)):
+            query = sa.select(FACTS.c.key).where(FACTS.c.run == self._run, FACTS.c.key.in_(keys))
             for key in connection.scalars(query):
                 del first[key]
         return first
 
     def _spans(self, connection: sa.Connection, spans: Sequence[dict[str, Any]]) -> int:
-        if not spans:
-            return 0
-        rows = [{**span, "run": span["run"] or self._run} for span in spans]
-        before = self._count_spans(connection, rows)
-        connection.execute(self._statements.insert("spans", tuple(rows[0])), rows)
-        return self._count_spans(connection, rows) - before
-
-    def _count_spans(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> int:
-        """How many of these are stored. Driver row counts of a multi-row insert cannot be relied on."""
-        spans = METADATA.tables["spans"].c
-        ids = [row["span_id"] for row in rows]
-        query = sa.select(sa.func.count()).where(
-            spans.run.in_({row["run"] for row in rows}), spans.trace_id.in_({row["trace_id"] for row in rows}),
-            spans.span_id.in_(ids),
-        )  # fmt: skip
-        return connection.scalar(query) or 0
+        """How many were new, by what the database returns of them: a driver's row counts of many rows cannot be relied on."""
+        new = 0
+        for part in in_parts(spans):
+            rows = [{**span, "run": span["run"] or self._run} for span in part]
+            statement = self._statements.insert("spans", tuple(rows[0])).returning(METADATA.tables["spans"].c.span_id)
+            new += len(connection.scalars(statement, rows).all())
+        return new
 
     def _count(self, connection: sa.Connection, newest: int, facts: int, spans: int) -> None:
         start = {"run": self._run, "stream_sequence": 0, "facts": 0, "spans": 0}
@@ -230,8 +270,3 @@ class _Statements:
             numbers = [name for name in others if not isinstance(table.c[name].type, sa.Text)]
             filled |= {name: sa.func.coalesce(table.c[name], 0) + statement.excluded[name] for name in numbers}
         return statement.on_conflict_do_update(index_elements=keys, set_=filled)
-
-
-def _fail(jobs: list[_Job], error: BaseException) -> None:
-    for job in jobs:
-        job.done.set_exception(error)

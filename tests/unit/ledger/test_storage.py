@@ -1,6 +1,9 @@
 """Facts are stored once, whatever the order and number of deliveries; the schema comes up everywhere."""
 
 import asyncio
+import contextlib
+import queue
+import sqlite3
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +23,8 @@ from services.ledger.core.rows import FACT_TYPES
 from services.ledger.core.tables import METADATA
 from services.ledger.queries import audit, bill, books, drops, explain
 from services.ledger.storage import Database, Writer
+from services.ledger.storage.trouble import is_trouble
+from tests.support import WAIT_S
 from tests.unit.ledger.ledger_history import RUN, changed, config, dump, history, kept_books, leased, store
 
 HISTORY = history()
@@ -156,6 +161,157 @@ async def test_a_record_that_cannot_be_stored_is_named_and_holds_up_nothing(tmp_
     with database.read() as connection:
         assert connection.scalar(sa.text("SELECT facts FROM intake")) == 2
     database.close()
+
+
+@contextlib.asynccontextmanager
+async def writing(database, on_trouble=lambda message: None):
+    writer = Writer(database, RUN, on_trouble)
+    writer.start()
+    try:
+        async with asyncio.timeout(WAIT_S):
+            yield writer
+    finally:
+        await asyncio.to_thread(writer.close)
+
+
+def spans(count: int) -> list[dict]:
+    """Each of a trace of its own."""
+    return [
+        {"run": "", "trace_id": f"{number:032x}", "span_id": f"{number:016x}", "name": "s"}
+        for number in range(1, count + 1)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("books_of", 20_000), ("on_postgres", 33_000)])
+async def test_any_number_of_spans_is_stored_once_and_facts_come_after_them(request, kind, count):
+    """Two values for each span are more than the database takes in one statement: 32,766 (SQLite's own default) and 65,535."""
+    database = request.getfixturevalue(kind)([])
+    if database.is_sqlite:
+        database.writing.dispose()
+        sa.event.listen(
+            database.writing, "connect", lambda made, _: made.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)
+        )
+    async with writing(database) as writer:
+        assert (await writer.write_spans(spans(count))).new == count
+        again = await writer.write_spans([*spans(count)[-1000:], *spans(count + 500)[-1000:]])
+        assert (again.new, again.refused) == (500, [])
+        assert (await writer.write_facts([(leased(1, 0), 1)])).new == 1
+    with database.read() as connection:
+        assert connection.execute(sa.text("SELECT facts, spans FROM intake")).one() == (1, count + 500)
+
+
+def test_one_fact_may_tell_of_more_groups_than_a_statement_takes(books_of):
+    """A batch of very many groups takes all their lines back, and one call of very many facts asks for all their keys."""
+    database = books_of([])
+    sa.event.listen(
+        database.writing, "connect", lambda made, _: made.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 3_000)
+    )
+    database.writing.dispose()
+    groups = [f"g{number:06d}" for number in range(4_000)]
+    closed = changed(HISTORY, r.BatchClosed, lambda x: x.step == 0, groups=groups)
+    store(database, [fact for fact in closed if isinstance(fact, r.BatchClosed) and fact.step == 0])
+    store(database, [leased(index, 0) for index in range(4_000)])
+    with database.read() as connection:
+        assert connection.scalar(sa.text("SELECT count(*) FROM unsettled")) > 3_000
+        assert connection.scalar(sa.text("SELECT count(*) FROM attempts")) == 4_000
+
+
+def broken_for(database, sample: str) -> None:
+    """An error that is no constraint's, and that no other try takes away, for this attempt alone."""
+    with database.writing.begin() as connection:
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER broken BEFORE INSERT ON attempts WHEN new.sample_id = '{sample}' BEGIN SELECT abs(-9223372036854775807 - 1); END"
+        )
+
+
+async def test_a_fact_that_no_transaction_takes_is_named_and_holds_up_nothing(books_of):
+    """Neither for ever nor with an alarm: the database is well."""
+    database, trouble = books_of([]), []
+    broken_for(database, "g000007-e0-a1")
+    facts = [leased(index, 0) for index in range(20)]
+    async with writing(database, trouble.append) as writer:
+        stored, other = await asyncio.gather(
+            writer.write_facts([(fact, sequence) for sequence, fact in enumerate(facts, 1)]),
+            writer.write_facts([(leased(30, 0), 50)]),
+        )
+    assert (stored.new, [index for index, _ in stored.refused], other.new, trouble) == (19, [7], 1, [])
+    assert "integer overflow" in stored.refused[0][1]
+    assert [fact.group_id for fact in stored.fresh] == [fact.group_id for fact in facts if fact.group_id != "g000007"]
+
+
+async def test_groups_that_cannot_be_settled_are_no_facts_fault(books_of, monkeypatch):
+    """A line of a bill that cannot be made refuses no fact that happens to come then."""
+
+    def broken(connection, run):
+        connection.exec_driver_sql("INSERT INTO facts (run, key) VALUES ('x', 'half made')")
+        connection.exec_driver_sql("SELECT abs(-9223372036854775807 - 1)")
+
+    monkeypatch.setattr("services.ledger.storage.writer.settle", broken)
+    database = books_of([])
+    async with writing(database) as writer:
+        assert (await writer.write_facts([(leased(1, 0), 1)])).new == 1
+    with database.read() as connection:
+        assert connection.scalars(sa.text("SELECT run FROM facts")).all() == [RUN]
+
+
+async def test_facts_wait_for_room_where_spans_are_told_to_come_again(books_of, monkeypatch):
+    """E: no exporter, however eager, ends the intake."""
+    monkeypatch.setattr("services.ledger.storage.writer.QUEUE_JOBS_MAX", 1)
+    writer = Writer(books_of([]), RUN)
+    first = asyncio.ensure_future(writer.write_spans(spans(1)))
+    fact = asyncio.ensure_future(writer.write_facts([(leased(1, 0), 1)]))
+    await asyncio.sleep(0)
+    with pytest.raises(queue.Full):
+        await writer.write_spans(spans(1))
+    writer.start()
+    async with asyncio.timeout(WAIT_S):
+        assert ((await first).new, (await fact).new) == (1, 1)
+    await asyncio.to_thread(writer.close)
+
+
+def raised(do) -> sa.exc.DBAPIError:
+    """What SQLite says, as SQLAlchemy hands it on."""
+    with sa.create_engine("sqlite://").connect() as connection, pytest.raises(sa.exc.DBAPIError) as error:
+        do(connection)
+    return error.value
+
+
+def fill(connection) -> None:
+    connection.exec_driver_sql("PRAGMA max_page_count = 2")
+    connection.exec_driver_sql("CREATE TABLE a (b)")
+    connection.exec_driver_sql("INSERT INTO a VALUES (zeroblob(100000))")
+
+
+def too_many(connection) -> None:
+    connection.connection.driver_connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 2)
+    connection.exec_driver_sql("SELECT ?, ?, ?", (1, 2, 3))
+
+
+@pytest.mark.parametrize(("is_theirs", "do"), [
+    (True, fill),
+    (True, lambda c: c.exec_driver_sql("SELECT 1 FROM absent")),
+    (True, lambda c: c.exec_driver_sql("PRAGMA query_only = 1") and c.exec_driver_sql("CREATE TABLE a (b)")),
+    (False, too_many),
+    (False, lambda c: c.exec_driver_sql("SELECT zeroblob(2000000000)")),
+    (False, lambda c: c.exec_driver_sql("SELECT ?", ([],))),
+], ids=["full", "schema", "read only", "variables", "too big", "binding"])  # fmt: skip
+def test_sqlites_trouble_is_told_from_the_records_fault(is_theirs, do):
+    """C6: the one is tried again for as long as it takes, the other never."""
+    assert is_trouble(raised(do)) is is_theirs
+
+
+@pytest.mark.parametrize(("is_theirs", "name"), [
+    (True, "DiskFull"), (True, "DeadlockDetected"), (True, "AdminShutdown"), (True, "LockNotAvailable"), (True, "UndefinedTable"),
+    (True, "InsufficientPrivilege"), (False, "NumericValueOutOfRange"), (False, "NotNullViolation"), (False, "ProgramLimitExceeded"),
+    (False, "OperationalError"),
+])  # fmt: skip
+def test_postgresqls_trouble_is_told_from_the_records_fault(is_theirs, name):
+    """C6: an OperationalError without a state is the driver's own, of more parameters than there may be; a lost connection is told apart."""
+    psycopg = pytest.importorskip("psycopg")
+    error = sa.exc.OperationalError("INSERT", {}, getattr(psycopg.errors, name)("words"))
+    assert is_trouble(error) is is_theirs
+    error.connection_invalidated = True
+    assert is_trouble(error)
 
 
 def test_postgresql_keeps_the_same_books(postgres, in_order):

@@ -1,18 +1,11 @@
 """Rows about many samples as columns: a page is about ten thousand executions and their calls, which Python counts one by one too slowly."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import sqlalchemy as sa
 
-IDS_AT_ONCE = 900
-"""Bound values of one statement, below every database's limit."""
-
-
-def in_parts(ids: Sequence[Any]) -> Iterator[list[Any]]:
-    for begin in range(0, len(ids), IDS_AT_ONCE):
-        yield list(ids[begin : begin + IDS_AT_ONCE])
+from services.ledger.core.parts import in_parts
 
 
 def rows_of(connection: sa.Connection, query: str, run: str, ids: Sequence[str]) -> list[tuple]:

@@ -18,8 +18,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gyre.ids import split_sample_id
+from services.ledger.core.parts import in_parts
 from services.ledger.explorer.answers.attempts import Attempt, details, newest
-from services.ledger.explorer.answers.columns import in_parts
 from services.ledger.explorer.scope import Scope
 from services.ledger.queries.sql import rows
 
