@@ -94,10 +94,12 @@ class Values:
 class Body:
     """One body that was read, up to the end of its last item."""
 
-    def __init__(self, key: str, head: dict[str, Any], pieces: list[bytes]) -> None:
+    def __init__(self, key: str, head: dict[str, Any], first_at: int, pieces: list[bytes]) -> None:
         self.key = key
         self.head = head
         """Fields before the list."""
+        self.first_at = first_at
+        """Where in the text of the first piece, behind the head, the first item begins."""
         self.pieces = pieces
         """Its bytes up to the end of the last item: of each item, with what stands before it."""
         self.messages: list[Message] = []
@@ -113,6 +115,11 @@ class Body:
         """Number of items whose bytes, and all before them, are those of `body`."""
         same = list(map(body.startswith, self.pieces, accumulate(map(len, self.pieces), initial=0)))
         return same.index(False) if False in same else len(same)
+
+    def last(self) -> Any:
+        """The last item, as it was sent."""
+        only = len(self.pieces) == 1
+        return _decode(self.pieces[0].decode(), self.first_at)[0] if only else _item_of(self.pieces[-1])
 
     def put_away(self) -> None:
         for message, again in self.fresh:
@@ -147,7 +154,7 @@ class KnownItems(list):
 
     def last(self) -> Any:
         """The last item, as it was sent."""
-        return self[-1] if self[-1] is not None else _item_of(self._body.pieces[-1])
+        return self[-1] if self[-1] is not None else self._body.last()
 
     def messages(self, where: str, convert: Convert) -> list[Message]:
         """All messages in normal form (`merged`). Never change one, nor the list: later calls share them."""
@@ -216,6 +223,8 @@ class _Place:
     def __init__(self, data: bytes, start: int) -> None:
         self.text = data[start:].decode()
         self.at = 0
+        self.first_at = 0
+        """As in Body, once the head is read."""
         self.items: list[Any] = []
         self.pieces: list[bytes] = []
         self._data, self._is_ascii = data, self.text.isascii()
@@ -246,9 +255,10 @@ def _scan(
     pieces = before.pieces[:kept] if before is not None else []
     place = _Place(data, sum(map(len, pieces)))
     head = _head(place, key, values) if before is None else before.head
+    first_at = place.first_at if before is None else before.first_at
     place.rest_of_list()
     fields = _fields(place.text, place.at + 1, key, values)
-    return {**head, **fields}, [None] * kept + place.items, Body(key, head, pieces + place.pieces)
+    return {**head, **fields}, [None] * kept + place.items, Body(key, head, first_at, pieces + place.pieces)
 
 
 def _head(place: _Place, key: str, values: Values) -> dict[str, Any]:
@@ -263,6 +273,7 @@ def _head(place: _Place, key: str, values: Values) -> dict[str, Any]:
     at = _after(text, at, "[")
     if text[at] == "]":
         raise _Odd
+    place.first_at = at
     place.item(at)
     return found
 
