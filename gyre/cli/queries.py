@@ -50,7 +50,10 @@ def status(run_folder: Path | None, as_json: bool, is_watching: bool) -> None:
 @run_option
 @json_option
 def audit(run_folder: Path | None, as_json: bool) -> None:
-    """The acceptance criteria and balances, each with its figure; exit code 1 when one fails."""
+    """The acceptance criteria and balances, each with its figure; exit code 1 when one fails.
+
+    Of a run that is up also how many facts still wait on the bus, which the figures are without, and how many messages were set aside.
+    """
     answer = ask_ledger(find_run(run_folder), "audit")
     if as_json:
         print_json(answer)
@@ -60,8 +63,18 @@ def audit(run_folder: Path | None, as_json: bool) -> None:
             click.echo(f"{mark}  {criterion['name']}: {criterion['figure']}")
             if not criterion["passed"]:
                 click.echo(f"      {criterion['query']}")
+        click.echo(_behind(answer))
     if not answer["passed"]:
         raise SystemExit(1)
+
+
+def _behind(answer: dict[str, Any]) -> str:
+    """How far the audited books are behind the bus, in words."""
+    if "intake" not in answer:
+        return "The run is over, or its ledger does not answer: these are the books as they stand."
+    if (intake := answer["intake"]) is None:
+        return "The bus does not say how many facts wait for the books."
+    return f"Facts that wait on the bus for the books: {intake['waiting']}. Messages that cannot be stored, set aside: {intake['set_aside']}."
 
 
 @click.command()

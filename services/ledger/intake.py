@@ -3,9 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from gyre.bus import Bus, Delivery, streams
+from gyre.bus.subjects import PREFIX
 from gyre.clock import Clock
+from gyre.errors import Unavailable
 from gyre.records import AlarmRaised, Fact, encode
 from gyre.tasks import end
 from services.ledger.core.rows import FACT_TYPES
@@ -74,6 +77,30 @@ class Intake:
             except Exception as error:
                 # The bus is away: the fact comes again and changes nothing.
                 log.info("%s was not acknowledged: %r", delivery.subject, error)
+
+
+class Progress(NamedTuple):
+    """How far the books are behind the bus."""
+
+    sequence: int
+    """Every fact up to this one of the stream is stored."""
+    waiting: int
+    """Facts that are not, as far as the bus knows."""
+    set_aside: int
+    """Messages that could not be stored, ever."""
+
+
+async def progress(bus: Bus) -> Progress:
+    """Raises Unavailable."""
+    try:
+        consumer = await bus.js.consumer_info(streams.FACTS, f"{bus.run}-{CONSUMER}")
+        subject = f"{PREFIX}.{bus.run}.dead.{bus.service}"
+        dead = await bus.js.stream_info(streams.DEAD, subjects_filter=subject)
+    except Exception as error:
+        raise Unavailable(f"the bus does not say how far the intake is: {error}") from error
+    sequence = (consumer.ack_floor.stream_seq or 0) if consumer.ack_floor else 0
+    waiting = (consumer.num_pending or 0) + (consumer.num_ack_pending or 0)
+    return Progress(sequence, waiting, int((dead.state.subjects or {}).get(subject, 0)))
 
 
 class Alarms:

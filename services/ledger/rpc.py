@@ -1,7 +1,7 @@
 """LedgerService: each call runs one query in a thread, on a snapshot of its own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc.aio
@@ -14,6 +14,7 @@ from gyre.errors import GyreError, Unavailable
 from gyre.rpc import abort_with
 from services.ledger import queries
 from services.ledger.core.tables import INTAKE
+from services.ledger.intake import Progress
 from services.ledger.queries.asked import Asked, ask
 from services.ledger.queries.doctor import Room
 from services.ledger.storage import Database
@@ -22,9 +23,9 @@ FULL_NAME = "gyre.api.ledger.v1.LedgerService"
 
 
 class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
-    """Answers from the database; `progress` (absent offline) tells how far the bus has been read, and how much was poison."""
+    """Answers from the database; `progress` (absent offline) tells how far the books are behind the bus."""
 
-    def __init__(self, database: Database, run: str, config: Config, progress: Callable[[], Any] | None = None,
+    def __init__(self, database: Database, run: str, config: Config, progress: Callable[[], Awaitable[Progress]] | None = None,
                  room: Callable[[], Room] = Room) -> None:  # fmt: skip
         self._database = database
         self._run = run
@@ -34,7 +35,17 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
 
     async def Ask(self, request, context: grpc.aio.ServicerContext):
         asked = Asked(self._run, self._config, tuple(request.names), request.after, request.limit, self._room)
-        return ledger_pb2.AskResponse(json=to_text(await self._ask(context, ask, request.question, asked)))
+        behind = await self._behind() if self._progress and request.question == "audit" else {}
+        answer = await self._ask(context, ask, request.question, asked)
+        return ledger_pb2.AskResponse(json=to_text({**answer, **behind}))
+
+    async def _behind(self) -> dict[str, Any]:
+        """What an audit of books that are being kept has not seen: `intake`: {waiting, set_aside}, null where the bus does not say."""
+        try:
+            _, waiting, set_aside = await self._progress()
+        except GyreError:
+            return {"intake": None}
+        return {"intake": {"waiting": waiting, "set_aside": set_aside}}
 
     async def Audit(self, request, context: grpc.aio.ServicerContext):
         criteria = await self._ask(context, queries.audit, self._run, self._config)
@@ -73,11 +84,11 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
     async def GetIntake(self, request, context: grpc.aio.ServicerContext):
         stored = await self._ask(context, intake, self._run)
         try:
-            sequence, poison = await self._progress() if self._progress else (stored["stream_sequence"], 0)
+            found = await self._progress() if self._progress else Progress(stored["stream_sequence"], 0, 0)
         except GyreError as error:
             await abort_with(context, error)
         return ledger_pb2.GetIntakeResponse(
-            stream_sequence=sequence, facts=stored["facts"], spans=stored["spans"], poison=poison
+            stream_sequence=found.sequence, facts=stored["facts"], spans=stored["spans"], poison=found.set_aside
         )
 
     async def _ask(self, context: grpc.aio.ServicerContext, question: Callable[..., Any], *arguments: Any) -> Any:

@@ -9,15 +9,12 @@ from collections.abc import Callable
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 
 from gyre.api.ledger.v1 import ledger_pb2_grpc
-from gyre.bus import Bus, streams
-from gyre.bus.subjects import PREFIX
-from gyre.errors import Unavailable
 from gyre.records import Fact
 from gyre.rpc import RpcServer
 from gyre.service import Context, until_stopped
 from services.ledger import once, otlp, rpc
 from services.ledger.explorer.attach import explore, explorer
-from services.ledger.intake import CONSUMER, Alarms, Intake
+from services.ledger.intake import Alarms, Intake, progress
 from services.ledger.memory import look_less
 from services.ledger.retention import Retention
 from services.ledger.sinks import open_sinks
@@ -125,15 +122,3 @@ async def _keep_books(context: Context, database: Database, watchers: list[Calla
 def _server(context: Context) -> RpcServer:
     """Without tracing interceptors: a span for each OTLP export would be exported by an export of its own, for ever."""
     return RpcServer(context.folder.endpoint("ledger"), context.rpc_keys())
-
-
-async def progress(bus: Bus) -> tuple[int, int]:
-    """(every fact up to this stream sequence is stored, how many messages were poison). Raises Unavailable."""
-    try:
-        consumer = await bus.js.consumer_info(streams.FACTS, f"{bus.run}-{CONSUMER}")
-        subject = f"{PREFIX}.{bus.run}.dead.{bus.service}"
-        dead = await bus.js.stream_info(streams.DEAD, subjects_filter=subject)
-    except Exception as error:
-        raise Unavailable(f"the bus does not say how far the intake is: {error}") from error
-    subjects = dead.state.subjects or {}
-    return (consumer.ack_floor.stream_seq or 0) if consumer.ack_floor else 0, int(subjects.get(subject, 0))

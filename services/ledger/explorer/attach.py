@@ -9,7 +9,7 @@ from gyre.bus import Bus, streams
 from gyre.errors import GyreError
 from gyre.service import Context, until_stopped
 from services.ledger.explorer.server import ExplorerServer
-from services.ledger.intake import CONSUMER
+from services.ledger.intake import progress
 from services.ledger.storage import Database
 
 log = logging.getLogger(__name__)
@@ -52,12 +52,6 @@ async def backlogs(bus: Bus) -> list[dict]:
             state = (await bus.js.stream_info(stream)).state
             found.append({"stream": stream, "messages": state.messages, "bytes": state.bytes})
     with contextlib.suppress(Exception):
-        info = await bus.js.consumer_info(streams.FACTS, f"{bus.run}-{CONSUMER}")
-        found.append(
-            {
-                "stream": f"{streams.FACTS} (to the books)",
-                "messages": info.num_pending + info.num_ack_pending,
-                "bytes": None,
-            }
-        )
+        waiting = (await progress(bus)).waiting
+        found.append({"stream": f"{streams.FACTS} (to the books)", "messages": waiting, "bytes": None})
     return found

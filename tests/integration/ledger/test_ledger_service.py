@@ -131,12 +131,15 @@ async def test_a_whole_run_is_audited_explained_and_asked_again_when_it_is_over(
         )
         assert {name: about["rows"] for name, about in json.loads(told).items()} == {"turns": 16, "drops": 5}
         assert sorted(file.name for file in folder.iterdir()) == ["config.toml", "drops.parquet", "turns.parquet"]
+        words = (await asyncio.to_thread(gyre, "audit", "--run", run.folder.root)).splitlines()[-1]
+        assert words == "Facts that wait on the bus for the books: 0. Messages that cannot be stored, set aside: 1."
         process.terminate()
         assert await process.wait() == 0
         await run.nats.stop()
 
         printed = await printing(run, "audit")
-        assert printed["passed"]
+        assert printed["passed"] and "intake" not in printed
+        assert gyre("audit", "--run", run.folder.root).splitlines()[-1].startswith("The run is over")
         assert [one["name"] for one in printed["criteria"]] == [one.name for one in verdict.criteria]
         assert await printing(run, "bill", "tenant", "attempt") == bill
         shown = gyre("bill", "--run", str(run.folder.root), "--by", "tenant,attempt").splitlines()

@@ -63,10 +63,17 @@ async def test_a_full_disk_is_an_alarm_and_facts_wait_on_the_bus_until_there_is_
         waiting = await ledger.stub.GetIntake(ledger_pb2.GetIntakeRequest())
         assert waiting.stream_sequence < newest, "a fact was acknowledged that is nowhere"
         assert waiting.facts == (await books(ledger))["books"]["turns"], "half a transaction was stored"
+        assert (await ask(ledger, "audit"))["intake"]["waiting"] >= newest - waiting.stream_sequence
         set_room(process.pid, resource.RLIM_INFINITY)
         found = await ledger.intake(newest)
         assert (await books(ledger))["books"]["turns"] == len(calls)
         assert found.facts >= len(calls)
+
+        async def all_in() -> bool:
+            """The alarm is a fact, too, and comes in a moment later."""
+            return (await ask(ledger, "audit"))["intake"] == {"waiting": 0, "set_aside": 0}
+
+        await run.until(all_in)
         assert "does not take writes" in alarms(run, "ledger_database")[0].message
         assert process.returncode is None
 
@@ -85,6 +92,7 @@ async def test_poison_is_set_aside_with_its_bytes_counted_and_said_and_the_rest_
         await run.start("services.ledger", endpoint="ledger")
         found = await ledger.intake(newest)
         assert found.poison == len(poison)
+        assert (await ask(ledger, "audit"))["intake"]["set_aside"] == len(poison)
         assert (await books(ledger))["books"]["turns"] == len(calls)
         await run.until(lambda: len(alarms(run, "poison")) == 3)
         said = [alarm.message for alarm in alarms(run, "poison")]
