@@ -227,12 +227,18 @@ class Bus:
                 yield delivery
 
     async def last_sequence(self, types: Sequence[type] = ()) -> int:
-        """Sequence of the newest fact of `types` (0 where there is none): what a reader must have seen to have caught up."""
+        """Sequence of the newest fact of `types` (0 where there is none): what a reader must have seen to have caught up.
+
+        Raises Unavailable when the bus does not answer."""
         newest = 0
         for kind in types:
-            with contextlib.suppress(nats.js.errors.NotFoundError):
+            try:
                 found = await self.js.get_last_msg(streams.FACTS, subject_pattern(self.run, kind))
                 newest = max(newest, found.seq or 0)
+            except nats.js.errors.NotFoundError:
+                pass
+            except (nats.errors.Error, TimeoutError) as error:
+                raise Unavailable(f"the newest {kind.__name__} cannot be looked up: {error!r}") from error
         return newest
 
     async def facts_stream(self) -> tuple[str, int]:

@@ -170,18 +170,21 @@ class LeaseBook:
         self._lease_s = lease_s
         self._attempts_max = attempts_max
         self._orphans = {
-            execution: attempts.newest(execution)
+            execution: (attempts.newest(execution), now_s + lease_s)
             for execution in attempts.unfinished()
             if attempts.is_current(execution, attempts.newest(execution))
         }
-        """Leased under an earlier gateway process, or another that is gone."""
-        self._orphans_until_s = now_s + lease_s
+        """Leased under an earlier gateway process, or another that is gone: attempt, and until when its environment may come here."""
 
     def orphaned(self, execution_id: str, now_s: float) -> None:
-        """Its gateway is gone: for lease_s its environment may come here and go on with it."""
-        if self.attempts.is_current(execution_id, newest := self.attempts.newest(execution_id)):
-            self._orphans[execution_id] = newest
-            self._orphans_until_s = max(self._orphans_until_s, now_s + self._lease_s)
+        """Its gateway is gone: for lease_s its environment may come here and go on with it. Repeats change nothing."""
+        newest, (known, _) = self.attempts.newest(execution_id), self._orphans.get(execution_id, (0, 0.0))
+        if known != newest and self.attempts.is_current(execution_id, newest):
+            self._orphans[execution_id] = newest, now_s + self._lease_s
+
+    def adopted(self, execution_id: str) -> None:
+        """It is no orphan, or no more."""
+        self._orphans.pop(execution_id, None)
 
     def attach(self, hello: Attachment, now_s: float) -> list[tuple[str, int]]:
         """A process (again) says what it runs; answers which of that is no longer wanted. Raises InvalidInput."""
@@ -241,13 +244,12 @@ class LeaseBook:
             return Offer.CONTINUE, lease
         runner = self._runner(execution, self.attempts.newest(execution))
         if runner is not None and runner.executions[execution] > task.attempt_base:
-            self._orphans.pop(execution, None)
+            self.adopted(execution)
             lease = Lease(task, runner.executions[execution], runner.instance_id, now_s, now_s)
             self.leases[execution] = lease
             return Offer.CONTINUE, lease
-        if now_s >= self._orphans_until_s:
-            self._orphans.clear()
-        if self._orphans.get(execution, 0) > task.attempt_base:
+        orphan, until_s = self._orphans.get(execution, (0, 0.0))
+        if orphan > task.attempt_base and now_s < until_s:
             return Offer.PARK, None
         if self.attempts.made(execution, task.attempt_base) - releases >= self._attempts_max:
             return Offer.EXHAUSTED, None
@@ -257,6 +259,7 @@ class LeaseBook:
         chosen = max(fitting, key=lambda attachment: attachment.free)
         attempt = max(task.attempt_base + deliveries, self.attempts.newest(execution) + 1)
         lease = Lease(task, attempt, chosen.instance_id, now_s)
+        self.adopted(execution)
         chosen.executions[execution] = attempt
         self.leases[execution] = lease
         self.attempts.leased(execution, attempt)
@@ -285,6 +288,15 @@ class LeaseBook:
             attachment.executions.pop(execution_id, None)
         return lease
 
+    def stop_below(self, execution_id: str, attempt: int) -> list[tuple[str, int]]:
+        """Attempts below `attempt` count no longer: (instance, attempt) of those that run here, whose slots are free from now on."""
+        stopped = []
+        for attachment in self.attachments.values():
+            if 0 < (older := attachment.executions.get(execution_id, 0)) < attempt:
+                del attachment.executions[execution_id]
+                stopped.append((attachment.instance_id, older))
+        return stopped
+
     def overdue(self, now_s: float) -> list[Lease]:
         """Leases whose server-side deadline has passed."""
         return [lease for lease in self.leases.values() if now_s > lease.deadline_s()]
@@ -299,8 +311,11 @@ class LeaseBook:
 
     def may_still_run(self, execution_id: str, now_s: float) -> bool:
         """An attached environment runs it, or one that an earlier gateway process knew may yet say so."""
-        runner = self._runner(execution_id, self.attempts.newest(execution_id))
-        return runner is not None or (now_s < self._orphans_until_s and execution_id in self._orphans)
+        return self.runs(execution_id) or now_s < self._orphans.get(execution_id, (0, 0.0))[1]
+
+    def runs(self, execution_id: str) -> bool:
+        """An attached environment runs its present attempt."""
+        return self._runner(execution_id, self.attempts.newest(execution_id)) is not None
 
     def _runner(self, execution_id: str, attempt: int) -> Attachment | None:
         """None for an attempt that was released, though its environment may not know it yet."""

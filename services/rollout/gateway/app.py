@@ -97,10 +97,21 @@ async def run(context: Context) -> None:
         _State(calls, pool, leasing),
         "gyre.api.rollout.v1.RolloutService",
     )
-    working = [roles.follow(), leasing.claim(), leasing.tick(), commands.follow(), commands.retry()]
+    working = [
+        roles.follow(),
+        leasing.claim(),
+        leasing.watch.look_on(),
+        leasing.watch.sign_on(),
+        commands.follow(),
+        commands.retry(),
+    ]
     working.append(CellReports(pool, bus, clock, config.scheduler.cell_capacity, roles.returning).run())
     if peers is not None:
-        working = [peers.run(), peers.follow(leasing.book, restored, calls.over, restored.sequence), *working]
+        working = [
+            peers.run(),
+            peers.follow(leasing.book, restored, calls.over, leasing.stopped, restored.sequence),
+            *working,
+        ]
     _settle()
     try:
         await until_stopped(context, _serve(http, address, rpc, peers), *working)

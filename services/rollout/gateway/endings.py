@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from gyre.bus import Bus, Delivery
@@ -20,8 +20,11 @@ log = logging.getLogger(__name__)
 class Endings:
     """Said, put on record, acknowledged, in this order."""
 
-    def __init__(self, hands: Hands, calls: ModelCalls, bus: Bus, clock: Clock) -> None:
-        self._hands = hands
+    def __init__(
+        self, hands: Hands, calls: ModelCalls, bus: Bus, clock: Clock, sure: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`sure()` returns when what is in hand is ours as far as the record says."""
+        self._hands, self._sure = hands, sure
         self._book, self._orders = hands.book, hands.restored.orders
         self._calls, self._bus, self._clock = calls, bus, clock
         self._ending: dict[str, asyncio.Task] = {}
@@ -54,6 +57,13 @@ class Endings:
     async def _put(self, lease: Lease, said: Said) -> None:
         held = self._hands.held.get(lease.execution_id)
         totals = await self._calls.stop(sample_of(lease))
+        await self._sure()
+        if self._is_fenced(lease):
+            await self._calls.forget(sample_of(lease))
+            self._hands.drop(lease)
+            if held is not None:
+                held.lost("a newer attempt is on record")
+            return
         times = self._hands.times(sample_of(lease))
         record = ended_fact(lease, said, totals, *times, self._clock.now_s(), held.traceparent if held else "")
         await self._bus.publish(record)
@@ -63,7 +73,12 @@ class Endings:
         self._hands.drop(lease)
         if held is not None:
             held.ended(said.ending, said.reason, totals.turns)
-            await held.delivery.ack()
+            if not self._is_fenced(lease):
+                await held.delivery.ack()
+
+    def _is_fenced(self, lease: Lease) -> bool:
+        """A newer attempt is on record: what this one says counts no longer, and the message on the queue is that one's."""
+        return self._book.attempts.newest(lease.execution_id) > lease.attempt
 
     async def exhaust(self, delivery: Delivery) -> None:
         """Every attempt was lost: an ending on record, never a zero and never silence."""

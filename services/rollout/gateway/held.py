@@ -20,6 +20,8 @@ class Held:
     delivery: Delivery
     span: trace.Span
     traceparent: str
+    is_lapsed: bool = False
+    """It was not signed for a lease: the queue has delivered it again, or will, and another gateway may have it."""
 
     @classmethod
     def of(cls, lease: Lease, delivery: Delivery) -> "Held":
@@ -33,6 +35,10 @@ class Held:
         }
         span = trace.get_tracer("gyre").start_span("execution", context=parent, attributes=attributes)
         return cls(delivery, span, traceparent_of(span) or delivery.traceparent)
+
+    def renew(self, delivery: Delivery) -> None:
+        """It was delivered again, to us."""
+        self.delivery, self.is_lapsed = delivery, False
 
     def ended(self, ending: str, reason: str, turns: int) -> None:
         """The attempt's ending is on record."""
@@ -66,6 +72,24 @@ class Hands:
         """The lease in this gateway's hands."""
         return self.book.leases.get(execution_id) if execution_id in self.held else None
 
+    def has(self, held: Held) -> bool:
+        """It is still in hand: neither ended, given back nor superseded."""
+        return self.held.get(held.delivery.record.execution_id) is held
+
+    def take(self, lease: Lease, delivery: Delivery) -> Held:
+        held = self.held[lease.execution_id] = Held.of(lease, delivery)
+        return held
+
+    def lapse(self) -> None:
+        """Nothing was signed for a lease."""
+        for held in self.held.values():
+            held.is_lapsed = True
+        self.parked.clear()
+
+    def deliveries(self) -> list[Delivery]:
+        """All that needs signs of life."""
+        return [*(held.delivery for held in self.held.values()), *self.parked.values()]
+
     def times(self, sample: str) -> tuple[float, float]:
         """(leased, started), clock seconds; 0 for what has not happened."""
         return self.restored.leased_at_s.get(sample, 0.0), self.restored.started_at_s.get(sample, 0.0)
@@ -82,6 +106,7 @@ class Hands:
         return self.held.pop(execution_id, None)
 
     def drop(self, lease: Lease) -> None:
-        """Over, or fenced: its times are wanted no longer either."""
-        self.let_go(lease.execution_id)
+        """Over, or fenced: its times are wanted no longer either. A newer lease of the execution stays."""
+        if self.book.leases.get(lease.execution_id, lease) is lease:
+            self.let_go(lease.execution_id)
         self.forget_times(sample_of(lease))

@@ -35,10 +35,10 @@ from services.rollout.gateway.http import MODEL_NAME
 from services.rollout.gateway.messages import assignment, cancel, checked_ending, sample_of, standing, started_fact
 from services.rollout.gateway.peers import Peers
 from services.rollout.gateway.restore import Restored
+from services.rollout.gateway.watch import TICK_S, Watch
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.25
 CLAIM_WAIT_S = 1.0
 LEASES_AT_ONCE = 64
 """Of which each waits for the bus once."""
@@ -72,7 +72,8 @@ class Leasing:
         self._lease_s = config.rollout.lease_s
         self.book = LeaseBook(restored.attempts, self._lease_s, config.rollout.attempts_max, clock.monotonic_s())
         self._hands = Hands(self.book, restored)
-        self.endings = Endings(self._hands, calls, bus, clock)
+        self.endings = Endings(self._hands, calls, bus, clock, lambda: self.watch.sure())
+        self.watch = Watch(self, self._hands, clock, self._lease_s, peers)
         self._beginning: dict[str, asyncio.Task] = {}
         """By execution: leases on their way to the record and to the environment."""
         self._places = asyncio.Semaphore(LEASES_AT_ONCE)
@@ -133,6 +134,7 @@ class Leasing:
 
     async def ended(self, instance_id: str, message: pb.AttachRequest) -> bool:
         """As `started`. What breaks the contract ends the execution as failed, and is on record as that."""
+        await self.watch.sure()
         if self.book.attempts.has_ended(message.execution_id, message.attempt):
             return True
         lease = self.book.find(instance_id, message.execution_id, message.attempt)
@@ -173,9 +175,10 @@ class Leasing:
             delivery = await self._queue.next(CLAIM_WAIT_S)
             is_asking = delivery is None
             if delivery is not None:
-                await self._consider(delivery)
+                await self.watch.sure()
+                await self.consider(delivery)
 
-    async def _consider(self, delivery: Delivery) -> None:
+    async def consider(self, delivery: Delivery) -> None:
         task = delivery.record
         execution = task.execution_id
         while (begun := self._beginning.get(execution)) is not None:
@@ -184,12 +187,13 @@ class Leasing:
         if older is not None and older.attempt <= task.attempt_base:
             await self._fence(older)
         now_s = self._clock.monotonic_s()
+        if self.peers is not None and self.peers.is_left(task, self.book):
+            self._hands.parked.pop(execution, None)
+            return
         is_stopped = self._orders.is_held(execution) or self._orders.is_to_end(execution)
         if is_stopped and not self.book.may_still_run(execution, now_s):
             self._hands.parked[execution] = delivery
             return
-        if self.peers is not None and delivery.deliveries > 1 and self.peers.was_elsewhere(execution):
-            self.book.orphaned(execution, now_s)
         offer, lease = self.book.offer(task, delivery.deliveries, now_s, self._orders.releases(execution))
         self._hands.parked.pop(execution, None)
         match offer:
@@ -206,8 +210,9 @@ class Leasing:
             case Offer.ASSIGN:
                 assert lease is not None
                 self._hands.early.pop(execution, None)
+                held = self._hands.take(lease, delivery)
                 await self._places.acquire()
-                self._begin(execution, self._assign(lease, delivery, sample_id(execution, before)))
+                self._begin(execution, self._assign(lease, held, sample_id(execution, before)))
 
     def _begin(self, execution: str, work: Coroutine[Any, Any, None]) -> None:
         """Go on with this execution beside others; its place and its entry end with it."""
@@ -226,15 +231,16 @@ class Leasing:
         await self._calls.close(sample)
         self._hands.forget_times(sample)
 
-    async def _assign(self, lease: Lease, delivery: Delivery, before: str) -> None:
+    async def _assign(self, lease: Lease, held: Held, before: str) -> None:
         """On record first, then to the environment; `before` is the sample whose place it takes."""
-        await self._close_attempt(before)
         task, now_s = lease.task, self._clock.now_s()
+        await self._close_attempt(before)
+        if not self._hands.has(held):  # given back, or ended, meanwhile
+            return
         emit_span(
-            "execution queued", task.dispatched_at_s or now_s, now_s, delivery.traceparent,
+            "execution queued", task.dispatched_at_s or now_s, now_s, held.delivery.traceparent,
             **{"gyre.execution": lease.execution_id, "gyre.attempt": lease.attempt, "gyre.tier": task.tier},
         )  # fmt: skip
-        held = self._hands.held[lease.execution_id] = Held.of(lease, delivery)
         self._restored.leased_at_s[sample_of(lease)] = now_s
         self._calls.idle.begins(sample_of(lease), now_s, held.traceparent, lease.execution_id, lease.attempt)
         leased = ExecutionLeased(
@@ -243,21 +249,18 @@ class Leasing:
         await self._bus.publish(leased, traceparent=held.traceparent)
         self.book.attempts.recorded(lease.execution_id, lease.attempt)
         self._orders.apply(leased)
-        if self._hands.held.get(lease.execution_id) is held:  # not ended or given back meanwhile
+        if self._hands.has(held):
             self._environments.send(lease.instance_id, self._assignment(lease, held))
 
     async def _continue(self, lease: Lease, delivery: Delivery) -> None:
         execution, held = lease.execution_id, self._hands.held
         if execution in held:
-            held[execution].delivery = delivery
+            held[execution].renew(delivery)
         else:
-            held[execution] = Held.of(lease, delivery)
-            started_at_s = self._restored.started_at_s.get(sample_of(lease))
-            age_s = self._clock.now_s() - started_at_s if started_at_s is not None else 0.0
-            lease.started_s = self._clock.monotonic_s() - age_s if started_at_s is not None else None
-            lease.paused_s = self._orders.paused_s(execution, lease.attempt, self._clock.now_s())
-            if self._orders.is_held(execution):
-                lease.suspend(self._clock.monotonic_s())
+            self._hands.take(lease, delivery)
+            if self.peers is not None:
+                self.peers.took(execution)
+            self._restored.resume(lease, self._clock.now_s(), self._clock.monotonic_s())
             since_s = self._calls.last_at_s(sample_of(lease)) or self._clock.now_s()
             self._calls.idle.begins(sample_of(lease), since_s, held[execution].traceparent, execution, lease.attempt)
             log.info("%s attempt %d goes on", execution, lease.attempt)
@@ -299,7 +302,7 @@ class Leasing:
                 self._environments.send(attachment.instance_id, cancel(execution_id, newest, reason))
         if (lease := self.lease(execution_id)) is not None and not self.endings.is_ending(lease):
             await self._calls.close(sample_of(lease))
-            await self._give_back(lease, reason)
+            await self.give_back(lease, reason)
 
     async def _fence(self, lease: Lease) -> None:
         """A re-dispatch: the older attempt's words no longer count."""
@@ -310,39 +313,34 @@ class Leasing:
         if held is not None:
             await held.delivery.ack()
 
+    def stopped(self, execution_id: str, attempt: int) -> None:
+        """By another gateway's word on record attempts below `attempt` count no longer; the message on the queue is that gateway's to answer."""
+        lease = self.book.leases.get(execution_id)
+        if lease is not None and (lease.attempt >= attempt or self.endings.is_ending(lease)):
+            return
+        reason = "another gateway has ended it, or leased a newer attempt"
+        for instance_id, older in self.book.stop_below(execution_id, attempt):
+            self._environments.send(instance_id, cancel(execution_id, older, reason))
+        if lease is not None:
+            log.warning("%s attempt %d is let go: %s", execution_id, lease.attempt, reason)
+            self._calls.idle.ends(sample_of(lease), self._clock.now_s())
+            if (held := self._hands.held.get(execution_id)) is not None:
+                held.lost(reason)
+            self._hands.drop(lease)
+
     def cancel(self, lease: Lease, reason: str) -> None:
         self._environments.send(lease.instance_id, cancel(lease.execution_id, lease.attempt, reason))
 
-    # -- time
-
-    async def tick(self) -> None:
-        """For ever: deadlines, silence, parked tasks, and the leases' life signs."""
-        signed_s, hands = 0.0, self._hands
-        while True:
-            await asyncio.sleep(TICK_S)
-            now_s = self._clock.monotonic_s()
-            for lease in self.book.overdue(now_s):
-                if not self.endings.is_ending(lease):
-                    phase = "start" if lease.started_s is None else "end"
-                    self.cancel(lease, f"the environment did not {phase} in time")
-                    detail = f"no word of its {phase} within {lease.deadline_s() - lease.leased_s:.0f} s of its lease"
-                    self.endings.start(lease, Said("failed", "environment_hung", detail, None))
-            for lease in self.book.lost(now_s):
-                self.endings.spawn(self._give_back(lease, "its environment is gone"))
-            for delivery in list(hands.parked.values()):
-                await self._consider(delivery)
-            if now_s - signed_s >= self._lease_s / 3:
-                signed_s = now_s
-                for delivery in [*(held.delivery for held in hands.held.values()), *hands.parked.values()]:
-                    await delivery.in_progress()
-
-    async def _give_back(self, lease: Lease, reason: str) -> None:
+    async def give_back(self, lease: Lease, reason: str) -> None:
         """Somebody else gets it, as the next attempt (NeMo-RL#3599).
 
         Where its environment is gone its session and times stay until then: should that come back first, the same attempt goes on with them.
         """
+        if self.book.leases.get(lease.execution_id) is not lease:
+            return
         log.warning("%s attempt %d is given out again: %s", lease.execution_id, lease.attempt, reason)
         held = self._hands.let_go(lease.execution_id)
         if held is not None:
             held.lost(reason)
-            await held.delivery.nak()
+            if not held.is_lapsed:  # else it comes again by itself, or has come to another gateway
+                await held.delivery.nak()

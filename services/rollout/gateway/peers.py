@@ -18,7 +18,7 @@ from gyre.bus.claims import Claim, Claims
 from gyre.clock import Clock
 from gyre.errors import Conflict, GyreError
 from gyre.ids import sample_id
-from gyre.records import ExecutionEnded, ExecutionLeased, ExecutionStarted
+from gyre.records import ExecutionEnded, ExecutionLeased, ExecutionStarted, TaskDispatched
 from services.rollout.core.leases import LeaseBook
 from services.rollout.gateway.restore import Restored
 
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 SIGNS_PER_LEASE = 4
 CLAIM_TRIES = 3
+LEFT_LEASES = 4
+"""Leases within which a task that was left to its holder comes again, where that does not sign it; meanwhile other gateways may have had it."""
+_FOLLOWED = (ExecutionLeased, ExecutionStarted, ExecutionEnded)
 
 
 class Peers:
@@ -45,6 +48,11 @@ class Peers:
         self._own: dict[str, Claim] = {}
         """By sample."""
         self._holders = holders
+        self._left_until_s: dict[str, float] = {}
+        """By execution: left to its holder; coming again before this (monotonic) it is in nobody's hands."""
+        self._sequence = 0
+        """Newest fact folded."""
+        self._folded = asyncio.Event()
         self._is_ready = asyncio.Event()
 
     # -- who lives
@@ -132,24 +140,73 @@ class Peers:
         holder = self._holders.get(execution_id, self.name)
         return holder != self.name and self.address(holder) is not None
 
-    def was_elsewhere(self, execution_id: str) -> bool:
-        """Another gateway leased it; said once: whoever asks takes it from there."""
-        return self._holders.pop(execution_id, self.name) != self.name
+    def took(self, execution_id: str) -> None:
+        """It is in no other gateway's hands any more."""
+        self._holders.pop(execution_id, None)
+        self._left_until_s.pop(execution_id, None)
 
-    async def follow(self, book: LeaseBook, restored: Restored, over: Callable[[str], None], after: int) -> None:
-        """For ever. `over(sample)` for each attempt whose ending is on record."""
-        async for fact, _ in self._bus.follow((ExecutionLeased, ExecutionStarted, ExecutionEnded), after):
+    def is_left(self, task: TaskDispatched, book: LeaseBook) -> bool:
+        """What was delivered to us is to be left, unsigned and unanswered, to the living peer that leased it.
+
+        One that stood still goes on with what it has, and its own signs keep it from being delivered again. Where it comes again all the same, that
+        peer has given it back: it is anybody's. A dead one leaves an orphan."""
+        execution, newest = task.execution_id, book.attempts.newest(task.execution_id)
+        if newest <= task.attempt_base or not book.attempts.is_current(execution, newest) or book.runs(execution):
+            return False
+        now_s = self._clock.monotonic_s()
+        if self.is_elsewhere(execution):
+            if now_s < self._left_until_s.get(execution, 0.0):
+                self.took(execution)
+                return False
+            self._left_until_s[execution] = now_s + LEFT_LEASES * self._lease_s
+            book.adopted(execution)
+            return True
+        if self._holders.get(execution, self.name) != self.name:
+            book.orphaned(execution, now_s)
+        return False
+
+    async def caught_up(self) -> None:
+        """What is on record now is folded. Waits through an absent bus."""
+        while True:
+            try:
+                newest = await self._bus.last_sequence(_FOLLOWED)
+                break
+            except GyreError as error:
+                log.info("what the others put on record cannot be looked up: %s", error)
+                await asyncio.sleep(self._lease_s / SIGNS_PER_LEASE)
+        while self._sequence < newest:
+            self._folded.clear()
+            await self._folded.wait()
+
+    async def follow(
+        self, book: LeaseBook, restored: Restored, over: Callable[[str], None], stopped: Callable[[str, int], None], after: int
+    ) -> None:  # fmt: skip
+        """For ever. `over(sample)` for each attempt that ended or was fenced; `stopped(execution, attempt)`: by another gateway's word attempts below
+        this one count no longer."""
+        self._sequence = after
+        async for fact, delivery in self._bus.follow(_FOLLOWED, after):
             sample = sample_id(fact.execution_id, fact.attempt)
             match fact:
                 case ExecutionLeased():
+                    before = book.attempts.newest(fact.execution_id)
                     book.attempts.recorded(fact.execution_id, fact.attempt)
                     restored.leased_at_s.setdefault(sample, fact.at_s)
                     self._holders[fact.execution_id] = fact.holder
+                    self._left_until_s.pop(fact.execution_id, None)
+                    if 0 < before < fact.attempt:
+                        over(sample_id(fact.execution_id, before))
+                    if fact.holder != self.name:
+                        stopped(fact.execution_id, fact.attempt)
                 case ExecutionStarted():
                     restored.started_at_s.setdefault(sample, fact.at_s)
                 case ExecutionEnded():
                     book.attempts.ended(fact.execution_id, fact.attempt)
-                    self._holders.pop(fact.execution_id, None)
+                    restored.orders.apply(fact)
+                    if not book.attempts.newest(fact.execution_id):
+                        self.took(fact.execution_id)
+                    stopped(fact.execution_id, fact.attempt + 1)
                     restored.leased_at_s.pop(sample, None)
                     restored.started_at_s.pop(sample, None)
                     over(sample)
+            self._sequence = delivery.sequence
+            self._folded.set()

@@ -15,7 +15,7 @@ from gyre.records import (
     ExecutionSuspended,
 )
 from services.rollout.core.commands import Orders
-from services.rollout.core.leases import Attempts
+from services.rollout.core.leases import Attempts, Lease
 
 _TYPES = (
     ExecutionLeased, ExecutionStarted, ExecutionEnded, CallRecorded, ExecutionCommanded, ExecutionSuspended, ExecutionResumed,
@@ -59,6 +59,14 @@ class Restored:
 
         if not isinstance(fact, ExecutionCommanded):
             self.orders.apply(fact)
+
+    def resume(self, lease: Lease, now_s: float, monotonic_s: float) -> None:
+        """An attempt that goes on: since when it runs, and how long of that it was suspended."""
+        started_at_s = self.started_at_s.get(sample_id(lease.execution_id, lease.attempt))
+        lease.started_s = monotonic_s - (now_s - started_at_s) if started_at_s is not None else None
+        lease.paused_s = self.orders.paused_s(lease.execution_id, lease.attempt, now_s)
+        if self.orders.is_held(lease.execution_id):
+            lease.suspend(monotonic_s)
 
     def _forget(self, sample: str) -> None:
         for memory in (self.leased_at_s, self.started_at_s, self.calls):

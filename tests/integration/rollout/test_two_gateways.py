@@ -10,11 +10,12 @@ import pytest_asyncio
 from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.bus.server import free_port
 from gyre.env.serving import serve_async
+from gyre.records import ExecutionEnded, ExecutionLeased
 from gyre.tasks import end
 from tests.support import TestRun
 
 from .conftest import SETTINGS
-from .driver import Driver
+from .driver import Driver, EnvironmentDouble
 from .test_gateway import GOOD, START, said_back
 
 PATIENCE_S = 60.0
@@ -89,6 +90,44 @@ async def test_a_session_goes_on_at_the_other_gateway_when_its_own_is_killed(dri
     assert [record.parent for record in records] == ["", *(record.call_id for record in records[:-1])]
     assert [r.parent_tokens for r in records[1:]] == [r.prompt_tokens + len(r.output_ids) // 4 for r in records[:-1]]
     assert (ending.attempt, ending.turns, ending.calls) == (attempt, 4, 4)
+
+
+async def test_a_gateway_that_stood_still_lets_go_of_what_another_one_has_leased_anew(driver):
+    """Stopped for longer than the queue waits: the other gateway gives the execution to its own environment as the next attempt. Going on, the first
+    one tells its environment to stop, refuses that one's ending, and leaves alone the message that is attempt 2's."""
+    _, attempt = await driver.begin(turns_max=20)
+    first = driver.environment
+    second = EnvironmentDouble(driver.run, "second", first.name)
+    second.endpoint = "rollout-1"
+    await second.attach()
+    driver.gateway.send_signal(signal.SIGSTOP)
+    try:
+        _, newer = await second.begin(driver.execution)
+    finally:
+        driver.gateway.send_signal(signal.SIGCONT)
+    assert newer > attempt
+    late = await first.say(
+        driver.execution, attempt, ended=pb.Ended(ending="completed", reason="submitted", evaluation=GOOD)
+    )
+    said: dict[str, pb.AttachResponse] = {}
+    async with asyncio.timeout(PATIENCE_S):
+        while len(said) < 2:
+            message = await first.inbox.get()
+            if message.HasField("cancel") or message.request_id == late:
+                said[message.WhichOneof("body")] = message
+    assert (said["cancel"].attempt, said["refused"].attempt) == (attempt, attempt)
+    name = await second.say(
+        driver.execution, newer, ended=pb.Ended(ending="completed", reason="submitted", evaluation=GOOD)
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        while (reply := await second.inbox.get()).request_id != name:
+            pass
+    assert reply.HasField("accepted"), reply
+    await driver.run.heard_all()
+    about = driver.about()
+    assert [fact.attempt for fact in about if isinstance(fact, ExecutionLeased)] == [attempt, newer]
+    assert [(fact.attempt, fact.ending) for fact in about if isinstance(fact, ExecutionEnded)] == [(newer, "completed")]
+    await second.detach()
 
 
 async def test_an_environment_of_the_sdk_goes_on_at_the_other_gateway(driver):

@@ -18,6 +18,11 @@ from .builders import request
 from .test_calls import MAIN, START, claims, made  # noqa: F401  a fixture
 from .test_leases import book, task
 
+
+async def sure() -> None:
+    """There is no other gateway."""
+
+
 LATE = [*START, {"role": "user", "content": "more"}]
 
 
@@ -28,7 +33,7 @@ async def test_a_call_between_the_books_of_an_attempt_and_its_ending_on_record_i
     if asked is not None:
         await calls.begin(claims(), request(asked), MAIN).done
     leases = book(attempts=attempts)
-    endings = Endings(Hands(leases, Restored(attempts=attempts)), calls, bus, ManualClock(100.0))
+    endings = Endings(Hands(leases, Restored(attempts=attempts)), calls, bus, ManualClock(100.0), sure)
     lease = Lease(task("g000001-e0"), 1, "p", 0.0)
     bus.stored.clear()
     ending = endings.start(lease, Said("completed", "submitted", "", None))

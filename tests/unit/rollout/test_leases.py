@@ -127,7 +127,7 @@ def test_attempts_run_out_and_a_recorded_ending_is_never_run_again():
 
 
 def test_deliveries_are_no_attempts():
-    """Parked and delivered again over many gateway starts, or going on as one attempt over them, it still has all its attempts, of which there are 3."""
+    """Parked and delivered again over many gateway starts, or going on as one attempt over them, it still has its three attempts."""
     made = book(-100)
     assert made.offer(task("a"), 9, 0)[0] is Offer.PARK, "nobody ever ran it"
     made.attach(process("p"), 0)

@@ -9,6 +9,7 @@ from gyre.config import Config
 from gyre.records import ExecutionLeased, TaskDispatched
 from services.rollout.gateway import leasing as leasing_
 from services.rollout.gateway.leasing import Leasing
+from services.rollout.gateway.peers import Peers
 from services.rollout.gateway.restore import Restored
 from services.rollout.gateway.running import Totals
 from services.rollout.gateway.telling import Idle
@@ -20,12 +21,16 @@ class DeliveryDouble:
     def __init__(self, record: TaskDispatched, deliveries: int = 1) -> None:
         self.record, self.deliveries, self.traceparent = record, deliveries, ""
         self.said: list[str] = []
+        self.signs = 0
 
     async def ack(self) -> None:
         self.said.append("ack")
 
     async def nak(self) -> None:
         self.said.append("nak")
+
+    async def in_progress(self) -> None:
+        self.signs += 1
 
 
 class BusDouble:
@@ -64,9 +69,19 @@ class QueueDouble:
 class CallsDouble:
     def __init__(self) -> None:
         self.idle = Idle()
+        self.is_quiet = asyncio.Event()
+        """Cleared: a call is in flight, and whoever closes a session waits for it."""
+        self.is_quiet.set()
+        self.closed: list[str] = []
 
-    async def close(self, sample: str) -> Totals:
+    async def stop(self, sample: str) -> Totals:
+        self.closed.append(sample)
+        await self.is_quiet.wait()
         return Totals()
+
+    async def forget(self, sample: str) -> None: ...
+
+    close = stop
 
 
 class EnvironmentsDouble:
@@ -78,10 +93,14 @@ class EnvironmentsDouble:
 
 
 class Case:
-    def __init__(self, deliveries: list[DeliveryDouble], slots: int = 8, restored: Restored | None = None) -> None:
-        self.bus, self.environments = BusDouble(), EnvironmentsDouble()
+    def __init__(
+        self, deliveries: list[DeliveryDouble], slots: int = 8, restored: Restored | None = None,
+        clock: ManualClock | None = None, peers: Peers | None = None,
+    ) -> None:  # fmt: skip
+        self.bus, self.environments, self.calls = BusDouble(), EnvironmentsDouble(), CallsDouble()
         self.leasing = Leasing(
-            Config(), self.bus, ManualClock(1000.0), b"secret", "http://gateway", restored or Restored(), CallsDouble(), self.environments, "gateway"
+            Config(), self.bus, clock or ManualClock(1000.0), b"secret", "http://gateway", restored or Restored(), self.calls,
+            self.environments, "gateway", peers,
         )  # fmt: skip
         self.leasing._queue = QueueDouble(deliveries)
         self.leasing.welcome(process("p", slots=slots))
@@ -135,10 +154,28 @@ async def test_what_is_given_back_before_its_lease_is_on_record_is_not_assigned(
     delivery = DeliveryDouble(task("a"))
     case = Case([delivery])
     await case.settle()
-    await case.leasing._give_back(case.leasing.lease("a"), "its environment is gone")
+    await case.leasing.give_back(case.leasing.lease("a"), "its environment is gone")
     case.bus.back.set()
     await case.settle()
     assert case.environments.sent == [] and delivery.said == ["nak"]
+    await case.stop()
+
+
+async def test_what_is_given_back_while_the_attempt_before_is_closed_goes_back_to_the_queue():
+    """Attempt 1 was lost with a call in flight; while that is given up, the environment of attempt 2 is lost too. Nobody holds it any more."""
+    restored, delivery = Restored(), DeliveryDouble(task("a"), 2)
+    restored.attempts.recorded("a", 1)
+    case = Case([delivery], restored=restored)
+    case.leasing.book._orphans.clear()
+    case.calls.is_quiet.clear()
+    case.bus.back.set()
+    await case.settle()
+    assert case.calls.closed == ["a-a1"] and case.environments.sent == []
+    await case.leasing.give_back(case.leasing.book.leases["a"], "its environment is gone")
+    case.calls.is_quiet.set()
+    await case.settle()
+    assert delivery.said == ["nak"] and case.leasing.lease("a") is None
+    assert case.bus.stored == [] and case.environments.sent == []
     await case.stop()
 
 
@@ -158,7 +195,7 @@ async def test_a_task_that_nobody_had_a_place_for_is_not_exhausted_however_often
         case = Case([], restored=restored)
         case.bus.back.set()
         case.leasing.gone("p")
-        await case.leasing._consider(parked)
+        await case.leasing.consider(parked)
         assert parked.said == [] and list(case.leasing.parked) == ["a"]
         await case.stop()
     case = Case([DeliveryDouble(task("a"), 21)], restored=restored)
