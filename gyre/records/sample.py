@@ -78,7 +78,7 @@ class SampleDropped(msgspec.Struct, frozen=True, kw_only=True, tag="sample.dropp
 
 
 class CallSetAside(msgspec.Struct, frozen=True, kw_only=True, tag="call.set_aside"):
-    """A call record that cannot be trusted: kept on the stream, left out of its execution's tree; the rest is trained."""
+    """A call record that cannot be trusted: kept on the stream, and nothing of it is trained; the rest of its execution is."""
 
     call_id: str
     execution_id: str

@@ -1,10 +1,11 @@
-"""Recorded executions as an offline data set (D12): the tokens as they were, and which of them the policy sampled.
+"""Recorded executions as an offline data set (D12): the tokens as they were, and which of them are to be learned.
 
     {"sample_id": …, "ids": [token id, …], "targets": [0 or 1, …]}      one line for each chosen path
 
-A path's ids are the very ones that were sampled and served (B1); nothing is rendered or tokenised again, so a data set is of one tokenizer. A token
-that several chosen paths share is a target in the first of them only (B6). `gyre export DIR --what demonstrations` writes such files, and the warm
-start takes them beside messages.
+Targets are what training takes too: tokens that a call of a trained role sampled whose record is sound. A path's ids are the very ones that
+were sampled and served (B1); nothing is rendered or tokenised again, so a data set is of one tokenizer. A token that several chosen paths share
+is a target in the first of them only (B6). `gyre export DIR --what demonstrations` writes such files, and the warm start takes them beside
+messages.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gyre.run_folder import RunFolder
-from services.trajproc.core.tree import NOT_SAMPLED
+from services.trajproc.core.roles import TRAINED_ROLES
 from services.trajproc.core.tree.stored import MappedTree
 from services.trajproc.store import TreeReader
 
@@ -55,10 +56,13 @@ def write(folder: RunFolder, names: Path, file: Path) -> str:
 def rows(tree: MappedTree) -> Iterator[dict[str, Any]]:
     """A row for each chosen path that has a target of its own."""
     seen: set[int] = set()
+    set_aside = tree.stored.set_aside
+    trained = [call.role in TRAINED_ROLES and call.call_id not in set_aside for call in tree.calls]
+    may_be_target_C = np.array([*trained, False])  # the last entry answers for NOT_SAMPLED
     for leaf in tree.stored.leaves:
         path = tree.path(leaf)
         targets = [
-            np.full(int(tree.lengths[node]), tree.owners[node] != NOT_SAMPLED and node not in seen) for node in path
+            np.full(int(tree.lengths[node]), may_be_target_C[tree.owners[node]] and node not in seen) for node in path
         ]
         seen.update(path)
         if any(part.any() for part in targets):

@@ -116,8 +116,9 @@ def _runs(tree: Tree, nodes: npt.NDArray) -> tuple[npt.NDArray, npt.NDArray]:
 
 
 def version_range(tree: Tree) -> tuple[int, float, int]:
-    """Oldest, token-weighted mean and newest version of the sampled tokens (slime#2092); zeros where there are none."""
-    sampled = [tree.versions(int(node)) for node in np.flatnonzero(tree.owners != NOT_SAMPLED)]
+    """Oldest, token-weighted mean and newest version of tokens that sound calls sampled (slime#2092); zeros where there are none."""
+    is_known = np.array([call.call_id not in tree.set_aside for call in tree.calls] + [False], bool)
+    sampled = [tree.versions(int(node)) for node in np.flatnonzero(is_known[tree.owners])]
     if not sampled:
         return 0, 0.0, 0
     versions = np.concatenate(sampled)

@@ -6,7 +6,7 @@
         leaf  ← drawn from that class with probability ∝ unused tokens on its path
         targets(leaf) ← unused tokens on its path; unused ← unused − targets(leaf)
 
-A leaf is the end of a call of a trained role below which no other such call ends. A reply that never reached the harness had no
+A leaf is the end of a call of a trained role, not set aside, below which no other such call ends. A reply that never reached the harness had no
 part in the outcome, so its end is no leaf; what continues from it all the same shows that it did reach.
 
     N  nodes    L  leaves, in depth-first order: those below a node are one range
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gyre.ids import seed_for
+from gyre.records import CallRecorded
 from services.trajproc.core.roles import TRAINED_ROLES, UNTRAINED, class_of
 from services.trajproc.core.tree import ROOT, Shape, Tree
 
@@ -34,13 +35,20 @@ class Path:
 
 def trained_calls(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> npt.NDArray:
     """bool[C + 1]: whether tokens of the call may be targets; the last entry answers for NOT_SAMPLED."""
-    return np.array([call.role in class_order for call in tree.calls] + [False], bool)
+    return np.array([_is_trained(tree, call, class_order) for call in tree.calls] + [False], bool)
+
+
+def _is_trained(tree: Tree, call: CallRecorded, class_order: Sequence[str]) -> bool:
+    return call.role in class_order and call.call_id not in tree.set_aside
 
 
 def leaves(tree: Tree, class_order: Sequence[str] = TRAINED_ROLES) -> tuple[npt.NDArray, npt.NDArray]:
     """Leaf nodes int64[L], rising, and the highest class of the calls that end at each, int64[L]."""
     kinds_N = np.full(len(tree.parents), UNTRAINED)
-    kinds_C = [class_of(call.role, class_order) if call.delivered else UNTRAINED for call in tree.calls]
+    kinds_C = [
+        class_of(call.role, class_order) if call.delivered and _is_trained(tree, call, class_order) else UNTRAINED
+        for call in tree.calls
+    ]
     np.minimum.at(kinds_N, tree.ends, np.array(kinds_C, np.int64))
     is_end_N = kinds_N < UNTRAINED
     before_N = np.concatenate([[0], np.cumsum(is_end_N)])

@@ -56,7 +56,7 @@ class Member:
 
     @property
     def sound(self) -> list[CallRecorded]:
-        """Records that have their place in the tree, in call order: what is judged, credited and trained."""
+        """Records that have their place in the tree, in call order: what is judged and credited, and trained unless it is set aside."""
         return self.builder.calls if self.builder else []
 
     def tree(self, class_order: Sequence[str]) -> Tree:

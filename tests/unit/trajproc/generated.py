@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gyre import records as r
 from gyre.ids import call_id
 from services.trajproc.core.roles import TRAINED_ROLES
+from services.trajproc.core.tree.problems import OF_SAMPLING
 from tests.unit.trajproc.builders import call
 
 SAMPLE = "g000000-e0-a1"
@@ -61,24 +62,29 @@ def _longer(record: r.CallRecorded, logprob: float, version: int) -> r.CallRecor
 
 @dataclass
 class Generated:
-    """Records in order of their index, and what is right of each sound one."""
+    """Records in order of their index, and what is right of each that has its place."""
 
     records: list[r.CallRecorded] = field(default_factory=list)
     contexts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Sound call → prompt and output."""
+    """Call whose tokens can be trusted → prompt and output."""
     set_aside: dict[str, str] = field(default_factory=dict)
-    """Call → reason."""
+    """Call of which nothing is trained → reason."""
 
     @property
-    def sound(self) -> list[r.CallRecorded]:
+    def placed(self) -> list[r.CallRecorded]:
         return [record for record in self.records if record.call_id in self.contexts]
 
+    def is_trained(self, record: r.CallRecorded, class_order: tuple[str, ...] = TRAINED_ROLES) -> bool:
+        return record.role in class_order and record.call_id not in self.set_aside
+
     def owners(self, class_order: tuple[str, ...] = TRAINED_ROLES) -> dict[tuple[int, ...], r.CallRecorded | None]:
-        """Prefix → who owns its last token: a trained role first, then the earlier call; None for prompt tokens."""
+        """Prefix → who owns its last token: one that may be trained first, then the earlier call; None for prompt tokens."""
         found: dict[tuple[int, ...], r.CallRecorded | None] = {}
         for context in self.contexts.values():
             found |= {context[:end]: None for end in range(1, len(context) + 1)}
-        for record in sorted(self.sound, key=lambda record: (record.role in class_order, -record.call_index)):
+        for record in sorted(
+            self.placed, key=lambda record: (self.is_trained(record, class_order), -record.call_index)
+        ):
             context = self.contexts[record.call_id]
             found |= {context[:end]: record for end in range(record.prompt_tokens + 1, len(context) + 1)}
         return found
@@ -108,12 +114,14 @@ def executions(draw: Any, calls_max: int = 8) -> Generated:
         if draw(ONE_IN_TEN) == 0:
             reason, spoil = GARBAGE[draw(st.sampled_from(sorted(GARBAGE)))]
             record = spoil(record)
-        elif record.parent in made.set_aside:
+            if reason in OF_SAMPLING:
+                contexts[-1] = (*contexts[-1], 1)  # as `_longer` does
+        if reason in OF_SAMPLING | {""} and record.parent and record.parent not in made.contexts:
             reason = "orphan"
         made.records.append(record)
         if reason:
             made.set_aside[record.call_id] = reason
-        else:
+        if reason in OF_SAMPLING | {""}:
             made.contexts[record.call_id] = contexts[-1]
     return made
 

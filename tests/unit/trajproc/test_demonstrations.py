@@ -3,13 +3,15 @@
 import argparse
 import json
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gyre.records import pack
 from gyre.run_folder import RunFolder
-from services.trajproc.core.sampling import choose_paths
-from services.trajproc.core.tree import NOT_SAMPLED, build_tree
+from services.trajproc.core.sampling import choose_paths, trained_calls
+from services.trajproc.core.tree import build_tree
 from services.trajproc.demonstrations import options, rows, write
 from services.trajproc.store import TreeStore
 from tests.unit.trajproc.builders import call
@@ -34,6 +36,19 @@ def test_a_path_is_what_was_sampled_and_what_was_served_and_a_shared_token_is_a_
     assert [row["targets"] for row in found] == [[0, 0, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 1]]
 
 
+def test_what_side_calls_sampled_and_what_was_set_aside_is_context_and_no_target(tmp_path):
+    """B5, D12: 4 5 are the main agent's; 7 is of a side call that the next one continues; 9 has a log-probability that is none; 11 is learned."""
+    broken = call([8], [9], index=2, parent=1, cut=7)
+    broken = msgspec.structs.replace(broken, logprobs=pack([float("nan")], "float32"))
+    tree = build_tree([
+        call([1, 2, 3], [4, 5]), call([6], [7], index=1, parent=0, cut=5, role="side"), broken,
+        call([10], [11], index=3, parent=2, cut=9),
+    ])  # fmt: skip
+    (found,) = rows(stored(tmp_path, tree).get("t0"))
+    assert found["ids"] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert found["targets"] == [0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1]
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(executions(), min_size=1, max_size=2))
 def test_targets_are_the_chosen_sampled_tokens_of_any_tree_each_once(tmp_path_factory, many):
@@ -42,7 +57,7 @@ def test_targets_are_the_chosen_sampled_tokens_of_any_tree_each_once(tmp_path_fa
     reader = stored(tmp_path_factory.mktemp("trees"), *trees)
     for number, tree in enumerate(trees):
         chosen = {node for path in choose_paths(tree, SAMPLE, 5) for node in tree.path(path.leaf)}
-        wanted = sum(int(tree.lengths[node]) for node in chosen if tree.owners[node] != NOT_SAMPLED)
+        wanted = sum(int(tree.lengths[node]) for node in chosen if trained_calls(tree)[tree.owners[node]])
         assert sum(sum(row["targets"]) for row in rows(reader.get(f"t{number}"))) == wanted
 
 

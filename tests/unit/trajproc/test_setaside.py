@@ -10,6 +10,7 @@ from gyre import ids
 from gyre import records as r
 from gyre.records import encode
 from services.trainer.gradient import check_row
+from services.trajproc.core.sampling import choose_paths
 from services.trajproc.core.tree import Known, TreeBuilder
 from tests.unit.trajproc.builders import VERSIONS, Live, call, config, dispatched, ended, execution, opened, started
 
@@ -39,10 +40,6 @@ def reasons(*records: r.CallRecorded, versions=frozenset({0})) -> dict[int, str]
         ({"versions": r.pack([0, 0, 0], "int32")}, "lengths"),
         ({"prompt_tokens": 7}, "lengths"),
         ({"parent_tokens": 6, "prompt_tokens": 7}, "lengths"),
-        ({"logprobs": r.pack([-0.1, 0.5], "float32")}, "logprobs"),
-        ({"logprobs": r.pack([-0.1, np.nan], "float32")}, "logprobs"),
-        ({"versions": r.pack([0, 1], "int32")}, "version_unknown"),
-        ({"versions": r.pack([0, -1], "int32")}, "version_unknown"),
         ({"output_ids": r.pack([7, -8], "int32")}, "tokens_out_of_range"),
         ({"parent": "g000001-e1-a1-c0"}, "foreign_parent"),
         ({"parent": "g000001-e0-a2-c0"}, "foreign_parent"),
@@ -52,6 +49,50 @@ def reasons(*records: r.CallRecorded, versions=frozenset({0})) -> dict[int, str]
 def test_each_problem_has_its_reason_and_what_hangs_from_it_is_an_orphan(fields, reason):
     """B1: call 1 of three is broken in one way; call 0 before it is sound, call 2 continues it and has no known context."""
     assert reasons(FIRST, changed(SECOND, **fields), THIRD) == {1: reason, 2: "orphan"}
+
+
+NO_TEMPERATURE = msgspec.structs.replace(SECOND.sampling, temperature=0.0)
+OF_SAMPLING = [
+    ({"logprobs": r.pack([-0.1, 0.5], "float32")}, "logprobs"),
+    ({"logprobs": r.pack([-0.1, np.nan], "float32")}, "logprobs"),
+    ({"versions": r.pack([0, 99], "int32")}, "version_unknown"),
+    ({"versions": r.pack([0, -1], "int32")}, "version_unknown"),
+    ({"sampling": NO_TEMPERATURE}, "sampling"),
+]
+
+
+@pytest.mark.parametrize(("fields", "reason"), OF_SAMPLING)
+def test_what_is_wrong_with_a_calls_sampling_costs_that_calls_own_tokens_and_no_others(fields, reason):
+    """B1, B6: tokens 7 and 8 of call 1 are context of call 2 and no targets; 4, 5 and 10 are trained, in one row; its version is nobody's."""
+    broken = changed(SECOND, **fields)
+    assert reasons(FIRST, broken, THIRD) == reasons(THIRD, broken, FIRST) == {1: reason}
+    facts = [dispatched(A, 2), FIRST, broken, THIRD, ended(A, 0, 1.0, turns=3), *execution(A, 1, 0.0)]
+    live = Live(config(turns_per_step=4)).see(opened(0), *facts)
+    assert [(fact.call_id, fact.reason, fact.tokens) for fact in live.all(r.CallSetAside)] == [
+        (SECOND.call_id, reason, 2)
+    ]
+    ready = live.all(r.SampleReady)[0]
+    assert (ready.targets_chosen, ready.paths, ready.version_min, ready.version_max) == (3, 1, 0, 0)
+    (row,) = [row for micro in live.queue for row in micro.rows if row.sample_id == f"{A}-e0-a1"]
+    tokens = r.array(row.tokens, "int32")
+    assert tokens.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] and tokens[row.targets].tolist() == [4, 5, 10]
+    check_row(row, 11, 0)
+
+
+def test_a_call_that_is_set_aside_owns_nothing_that_a_sound_one_sampled_too_and_is_no_end_of_a_path():
+    """B3, B5: two calls race from one context and sample 7 8; the earlier one's log-probabilities are garbage: the later one's count. Where nothing
+    sound comes after it, the path ends where the last sound call does."""
+    builder = TreeBuilder()
+    racing = call([6], [7, 8], index=2, parent=0, cut=5, execution=NAME)
+    for record in (FIRST, changed(SECOND, logprobs=r.pack([np.nan, np.nan], "float32")), racing):
+        builder.add(record)
+    tree = builder.tree()
+    assert tree.calls[tree.owners[tree.ends[2]]].call_id == racing.call_id
+    alone = TreeBuilder()
+    for record in (FIRST, changed(SECOND, logprobs=r.pack([np.nan, np.nan], "float32"))):
+        alone.add(record)
+    tree = alone.tree()
+    assert [path.leaf for path in choose_paths(tree, "s", 5)] == [tree.ends[0]]
 
 
 def test_sound_records_in_any_order_are_left_alone():
@@ -145,7 +186,7 @@ def test_what_was_drawn_at_no_temperature_is_set_aside(temperature):
     """C8: the trainer takes log-probabilities of logits over the temperature; at 0 the quotient is none, and below 1e-4 float32
     overflows, as it does with 1e39 itself."""
     sampling = msgspec.structs.replace(SECOND.sampling, temperature=temperature)
-    assert reasons(FIRST, changed(SECOND, sampling=sampling), THIRD) == {1: "sampling", 2: "orphan"}
+    assert reasons(FIRST, changed(SECOND, sampling=sampling), THIRD) == {1: "sampling"}
 
 
 def test_tokens_beyond_the_vocabulary_are_set_aside_where_it_is_known():

@@ -1,5 +1,7 @@
 """Fuzzing of records (B1, B3, B5, B6): what is trained, held against a slow and obvious computation."""
 
+import math
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -24,6 +26,11 @@ def built(records, look_after: int = -1):
     return builder.tree()
 
 
+def comparable(logprob: float) -> float | None:
+    """None for what is no number, which equals nothing."""
+    return None if math.isnan(logprob) else logprob
+
+
 def by_prefix(tree):
     """Prefix → (owner's index, log-probability, version) of its last token, from the tree's arrays."""
     found = {}
@@ -33,7 +40,7 @@ def by_prefix(tree):
         for offset, (logprob, version) in enumerate(values):
             prefix = context[: start + offset + 1]
             assert prefix not in found, "a prefix is stored once"
-            found[prefix] = (int(tree.owners[node]), logprob, version)
+            found[prefix] = (int(tree.owners[node]), comparable(logprob), version)
     return found
 
 
@@ -46,12 +53,12 @@ def expected_by_prefix(made, calls, class_order=TRAINED_ROLES):
             continue
         at = len(prefix) - 1 - owner.prompt_tokens
         logprob, version = array(owner.logprobs, "float32")[at], array(owner.versions, "int32")[at]
-        found[prefix] = (index[owner.call_id], float(logprob), int(version))
+        found[prefix] = (index[owner.call_id], comparable(float(logprob)), int(version))
     return found
 
 
 def check_tree(made, tree):
-    """Sound calls and no others, contexts bit for bit, every token once, owned by who should own it, with the owner's own numbers."""
+    """Calls whose tokens can be trusted and no others, contexts bit for bit, every token once, with the numbers of who should own it."""
     assert {call.call_id for call in tree.calls} == set(made.contexts)
     assert {name: problem.reason for name, problem in tree.set_aside.items()} == made.set_aside
     for number, call in enumerate(tree.calls):
@@ -60,20 +67,25 @@ def check_tree(made, tree):
 
 
 def check_paths(made, tree, paths_max, class_order):
-    """Targets: each once, sampled by a call of a trained role, held by a context whose reply was delivered; with enough paths, all such tokens."""
+    """Targets: each once, sampled by a sound call of a trained role, held by a context whose reply was delivered; with enough paths all of them."""
     paths = choose_paths(tree, SAMPLE, paths_max, class_order)
     assert not paths_max or len(paths) <= paths_max
     fresh = [node for path in paths for node in path.fresh]
     assert len(fresh) == len(set(fresh)) and all(set(tree.path(path.leaf)) <= set(fresh) for path in paths)
     targets = set()
     for node in fresh:
-        if tree.owners[node] != NOT_SAMPLED and tree.calls[tree.owners[node]].role in class_order:
+        owner = tree.calls[tree.owners[node]] if tree.owners[node] != NOT_SAMPLED else None
+        if owner is not None and made.is_trained(owner, class_order):
             start, context = int(tree.starts[node]), tuple(tree.flatten(node).tolist())
             targets |= {context[: end + 1] for end in range(start, len(context))}
     owners = made.owners(class_order)
-    delivered = [made.contexts[call.call_id] for call in made.sound if call.delivered and call.role in class_order]
+    delivered = [
+        made.contexts[call.call_id] for call in made.placed if call.delivered and made.is_trained(call, class_order)
+    ]
     held = {context[:end] for context in delivered for end in range(1, len(context) + 1)}
-    allowed = {prefix for prefix, owner in owners.items() if owner is not None and owner.role in class_order} & held
+    allowed = {
+        prefix for prefix, owner in owners.items() if owner is not None and made.is_trained(owner, class_order)
+    } & held
     assert targets <= allowed
     assert bool(len(target_calls(tree, class_order))) == bool(allowed) == bool(paths)
     if not paths_max:

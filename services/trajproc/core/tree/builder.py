@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gyre.records import CallRecorded
 from services.trajproc.core.roles import TRAINED_ROLES
 from services.trajproc.core.tree.freeze import freeze
-from services.trajproc.core.tree.problems import NOTHING_KNOWN, Known, Problem, problem_of
+from services.trajproc.core.tree.problems import NOTHING_KNOWN, OF_SAMPLING, Known, Problem, problem_of
 from services.trajproc.core.tree.runs import NO_RUN, Placed, Run, agreed, holder
 from services.trajproc.core.tree.tree import Tree
 
@@ -19,7 +19,7 @@ class TreeBuilder:
 
     def __init__(self, known: Known = NOTHING_KNOWN) -> None:
         self.set_aside: dict[str, Problem] = {}
-        """Records that are not sound. Who waits for its parent is not among them (`orphans`)."""
+        """Records that are not sound, those that have their place all the same among them. Who waits for its parent is not (`orphans`)."""
         self._known = known
         self._placed: dict[str, Placed] = {}
         self._waiting: dict[str, list[CallRecorded]] = {}
@@ -28,13 +28,15 @@ class TreeBuilder:
         self._branches: dict[tuple[int, int, int], int] = {}
 
     def add(self, record: CallRecorded) -> Problem | None:
-        """Give a record its place, or say why it has none. A call id that was seen before changes nothing."""
+        """Give a record its place, if it may have one; what is wrong with it. A call id that was seen before changes nothing."""
         if record.call_id in self._seen:
             return self.set_aside.get(record.call_id)
         self._seen.add(record.call_id)
         problem = problem_of(record, self._known)
         if problem is not None:
             self.set_aside[record.call_id] = problem
+        if problem is not None and problem.reason not in OF_SAMPLING:
+            pass
         elif record.parent and record.parent not in self._placed:
             self._waiting.setdefault(record.parent, []).append(record)
         else:
@@ -55,7 +57,7 @@ class TreeBuilder:
 
     @property
     def problems(self) -> dict[str, Problem]:
-        """Every record that has no place, if nothing more arrives."""
+        """Every record of which nothing is trained, if nothing more arrives."""
         return self.set_aside | self.orphans()
 
     def tree(self, class_order: Sequence[str] = TRAINED_ROLES) -> Tree:

@@ -22,10 +22,11 @@ POSITION_BITS = 32
 def freeze(
     calls: Sequence[Placed], runs: Sequence[Run], trained: frozenset[str], set_aside: dict[str, Problem]
 ) -> Tree:
-    """`calls` in the order in which they are numbered; `trained`: roles whose samples are preferred as owners."""
+    """`calls` in the order in which they are numbered; `trained`: roles whose samples are preferred as owners, but for calls that are set aside."""
     index = {id(placed): number for number, placed in enumerate(calls)}
     run_starts = np.array([run.start for run in runs], np.int64)
-    marks_K, owners_K = _owned(calls, runs, run_starts, trained)
+    may_be_target_C = [call.record.role in trained and call.record.call_id not in set_aside for call in calls]
+    marks_K, owners_K = _owned(calls, runs, run_starts, may_be_target_C)
     run_K, stop_K = marks_K >> POSITION_BITS, marks_K & ((1 << POSITION_BITS) - 1)
     is_first_K = np.diff(run_K, prepend=-1) > 0
     start_K = np.where(is_first_K, run_starts[run_K], np.roll(stop_K, 1))
@@ -62,15 +63,15 @@ def _with_root(root: int, values: npt.NDArray) -> npt.NDArray:
 
 
 def _owned(
-    calls: Sequence[Placed], runs: Sequence[Run], run_starts: npt.NDArray, trained: frozenset[str]
+    calls: Sequence[Placed], runs: Sequence[Run], run_starts: npt.NDArray, may_be_target_C: Sequence[bool]
 ) -> tuple[npt.NDArray, npt.NDArray]:
     """Marks int64[K] and the owner of the piece before each, int64[K].
 
-    Of those who sampled a token in the same context a call of a trained role owns it rather than another, an earlier rather than a
+    Of those who sampled a token in the same context a call that may be trained owns it rather than another, an earlier rather than a
     later one: the worst claim is painted first.
     """
     claims = [
-        (placed.record.role in trained, -number, _mark(run, start), _mark(run, stop))
+        (may_be_target_C[number], -number, _mark(run, start), _mark(run, stop))
         for number, placed in enumerate(calls) for run, start, stop in _sampled(placed)
     ]  # fmt: skip
     ends = [_mark(*placed.end) for placed in calls]

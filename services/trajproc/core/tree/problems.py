@@ -1,5 +1,8 @@
 """Why a call record is set aside: what can be said of one record by itself. The rest of its execution is trained.
 
+Where the tokens can be trusted and only what is said of their sampling cannot (OF_SAMPLING), the record keeps its place as context: its own
+tokens are no targets, what continues them is trained. Else it has no place, and what hangs from it has no context.
+
 What only the parent's record can tell (orphans, a cut beyond the parent's context) is the builder's to find.
 """
 
@@ -19,6 +22,10 @@ LOGPROB_MAX = 1e-3
 TEMPERATURE_MIN, TEMPERATURE_MAX = 1e-4, 1e4
 """Logits divided by less leave what float32 can exponentiate; at 0 nothing is drawn, so nothing has a log-probability to learn from. Above, what is
 drawn is noise, and some time float32 holds the temperature itself no longer."""
+
+
+OF_SAMPLING = frozenset({"logprobs", "sampling", "version_unknown"})
+"""Reasons that say nothing against the record's tokens."""
 
 
 class Problem(NamedTuple):

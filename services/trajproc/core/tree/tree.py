@@ -83,7 +83,7 @@ class Tree(Shape):
     sources: npt.NDArray
     """int32[N], the call whose record the node's tokens are read from: its owner, else any that brought them."""
     set_aside: dict[str, Problem] = field(default_factory=dict)
-    """Calls that have no place in the tree, and why."""
+    """Calls of which nothing is trained, and why. Those whose tokens can be trusted are in `calls` all the same."""
 
     def tokens(self, node: int) -> npt.NDArray:
         call = self.calls[self.sources[node]] if node != ROOT else None
