@@ -63,8 +63,9 @@ def sampling_of(
     context_max: int,
     payload_bytes: int,
     prefix: str,
-) -> tuple[Sampling, bool]:
-    """Parameters inside the execution's bounds, and whether the context bounds the output. Raises BadRequest.
+) -> tuple[Sampling, int, bool]:
+    """Parameters inside the execution's bounds, what their max_tokens would be were nothing of tokens_max used up, and whether the context bounds
+    the output. Raises BadRequest.
 
     Training samples are drawn at the task's own temperature and top_p whatever the harness asks: the loss assumes it. Evaluations may ask for less
     of either. Calls that run at once may each use what is left of tokens_max. A record has to fit `payload_bytes`."""
@@ -85,4 +86,4 @@ def sampling_of(
         temperature=temperature, top_p=top_p, max_tokens=min(asked, left, room), seed=seed_for(claims.seed, session.next_index),
         stop_sequences=list(request.stop), is_one_call=request.is_one_call, prefix=prefix,
     )  # fmt: skip
-    return sampling, room < min(asked, left)
+    return sampling, min(asked, room), room < min(asked, left)

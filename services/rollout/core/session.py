@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -149,13 +149,16 @@ class Session:
             return None
         return model.again(_decode(packed))
 
-    def recorded(self, digest: bytes, wanted: Mapping[str, Any]) -> CallRecorded | None:
-        """The record of the same call made before: same conversation, same sampling parameters as `wanted`.
+    def recorded(self, digest: bytes, wanted: Sampling, most: int) -> CallRecorded | None:
+        """The record of the same call made before: same conversation, same sampling parameters as `wanted` but the seed. Where an execution's tokens
+        run out a repeated call may be `wanted` with fewer than it had the first time, when it had `most` at most.
 
         Two equal calls that a harness means as two samples cannot be told from a retry: equal histories never fork."""
         for packed in self._by_conversation.get(digest, ()):
             record = _decode(packed)
-            if all(getattr(record.sampling, name) == value for name, value in wanted.items()):
+            had = record.sampling
+            same = structs.replace(had, seed=wanted.seed, max_tokens=wanted.max_tokens) == wanted
+            if same and wanted.max_tokens <= had.max_tokens <= most:
                 return record
         return None
 

@@ -134,11 +134,10 @@ class ModelCalls:
         if running is not None and not (running.work is not None and running.work.is_abandoned):
             return running.watch()
         context_max, prefix = self._config.rollout.context_max, self.model.prefix(request)
-        sampling, is_context_bound = sampling_of(
+        sampling, most, is_context_bound = sampling_of(
             claims, request, prompt, entry.session, context_max, MAX_PAYLOAD_BYTES, prefix
         )
-        wanted = {name: getattr(sampling, name) for name in sampling.__struct_fields__ if name != "seed"}
-        if (record := entry.session.recorded(prompt.digest, wanted)) is not None:
+        if (record := entry.session.recorded(prompt.digest, sampling, most)) is not None:
             return self._answered(entry, key, record, request).watch()
         self._check_room(claims, entry)
         return self._start(claims, request, role, entry, key, prompt, sampling, is_context_bound).watch()

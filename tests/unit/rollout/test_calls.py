@@ -180,6 +180,24 @@ async def test_the_budget_of_an_execution_is_an_ending_of_its_own(made):
     assert told == ["tokens", "calls"], "too many at once ends nothing"
 
 
+async def test_a_retry_is_the_recorded_call_also_where_the_executions_tokens_run_out(made):
+    """B1: it may have fewer tokens now than it had then, or none; what a new call could still be sampled is no more than that had."""
+    calls, pool, bus, _ = made
+    first = await calls.begin(claims(tokens_max=16), request(START, max_tokens=15), MAIN).done
+    size = len(array(bus.records[0].output_ids, "int32"))
+    assert pool.seen[0].sampling.max_tokens == 15 > 16 - size
+    again = await calls.begin(claims(tokens_max=16), request(START, max_tokens=15), MAIN).done
+    assert again == first and len(bus.records) == 1
+    less = await calls.begin(claims(tokens_max=16), request(START, max_tokens=13), MAIN).done
+    assert less.call_id != first.call_id, "another bound than its own is another call"
+    pool.text, pool.finish = "hello " * 20, "length"
+    following = request([*START, {"role": "user", "content": "more"}])
+    used = 2 * size
+    cut = await calls.begin(claims(tokens_max=used + 30), following, MAIN).done
+    assert pool.seen[-1].sampling.max_tokens == 30
+    assert (await calls.begin(claims(tokens_max=used + 30), following, MAIN).done).call_id == cut.call_id
+
+
 async def test_a_session_that_another_gateway_writes_is_let_go(made):
     """State and restarts: the log refuses the record, the harness is told to ask again, what is known here is forgotten."""
     calls, _, bus, _ = made

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gyre.records import array
 from services.rollout.core.session import Session
@@ -139,9 +140,11 @@ def test_a_retry_is_found_by_its_conversation_and_its_parameters(model):
     harness = Harness(model)
     harness.call(START, "hello")
     digest = harness.session.prompt(request([dict(m) for m in START]), model).digest
-    wanted = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 64}
-    assert harness.session.recorded(digest, wanted).call_id == harness.records[0].call_id
-    assert harness.session.recorded(digest, wanted | {"max_tokens": 1}) is None
+    wanted = structs.replace(harness.records[0].sampling, seed=7)
+    assert harness.session.recorded(digest, wanted, 64).call_id == harness.records[0].call_id
+    for other in ({"max_tokens": 1}, {"top_p": 0.5}, {"stop_sequences": ["x"]}):
+        changed = structs.replace(wanted, **other)
+        assert harness.session.recorded(digest, changed, changed.max_tokens) is None
 
 
 def test_an_abandoned_call_is_kept_and_is_neither_a_turn_nor_a_reply(model):
@@ -149,8 +152,7 @@ def test_an_abandoned_call_is_kept_and_is_neither_a_turn_nor_a_reply(model):
     harness = Harness(model)
     harness.call(START, "hel", finish="cancelled")
     assert (harness.session.calls, harness.session.turns) == (1, 0)
-    wanted = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 64}
-    assert harness.session.recorded(harness.prompts[0].digest, wanted) is None
+    assert harness.session.recorded(harness.prompts[0].digest, harness.records[0].sampling, 64) is None
     reply = harness.call(START, "hello")
     assert (harness.session.calls, harness.session.turns) == (2, 1)
     assert harness.prompts[1].kept == len(harness.prompts[0].ids)
