@@ -10,7 +10,7 @@ import msgspec
 
 from gyre.cli.asking import run_ledger
 from gyre.cli.export import CONFIGURATION, DEMONSTRATIONS_FILE
-from gyre.cli.options import json_option, print_json
+from gyre.cli.options import json_option, print_json, typed
 from gyre.cli.screen import say
 from gyre.config import load_resolved, store
 from gyre.errors import Conflict, NotFound
@@ -46,7 +46,8 @@ def import_(source: Path, folder: Path, as_json: bool) -> None:
         return
     for name, about in told.items():
         say(f"{name}: {about['rows']:,} rows of {about['path']}")
-    say(f"gyre books --run {folder}; gyre explorer --run {folder}")
+    for name in ("books", "explorer"):
+        say(typed(name, root=run.root))
 
 
 def _import(source: Path, run: RunFolder) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 import difflib
 import json
+import shlex
+import shutil
+import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -108,6 +111,20 @@ def new_run_folder(config: Config, run_dir: Path | None) -> RunFolder:
     folder = RunFolder(run_dir)
     refuse_foreign(folder.config_file)
     return folder
+
+
+def typed(*words: str, root: Path) -> str:
+    """A command about the run in `root`, so that it can be typed as it stands: this `gyre` by its name where a shell finds it, else by its path."""
+    own = Path(sys.executable).parent / "gyre"
+    if (found := shutil.which("gyre")) and own.exists() and own.samefile(found):
+        called = ["gyre"]
+    else:
+        called = [_from_here(own)] if own.exists() else [sys.executable, "-m", "gyre.cli.main"]
+    return shlex.join([*called, *words, "--run", _from_here(root)])
+
+
+def _from_here(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def find_run(run_folder: Path | None) -> RunFolder:

@@ -7,13 +7,28 @@ from typing import Any
 
 import click
 
-from gyre.cli.options import config_arguments, json_option, load_config, new_run_folder, print_json, run_dir_option
+from gyre.cli.options import (
+    config_arguments,
+    json_option,
+    load_config,
+    new_run_folder,
+    print_json,
+    run_dir_option,
+    typed,
+)
 from gyre.cli.screen import line, paragraphs
 from gyre.cli.signals import until_told
 from gyre.tasks import end
 
 LINE_EVERY_S = 5.0
 PANEL_PER_S = 2.0
+NEXT = {
+    "explorer": "in a browser",
+    "audit": "do the books balance?",
+    "doctor": "is training ill?",
+    "drops": "what was not trained, and why",
+}
+"""Questions to a run that is over, for who does not know them yet."""
 
 
 @click.command()
@@ -67,7 +82,19 @@ async def _train(config, run_dir: Path | None, as_json: bool) -> dict[str, Any]:
         print_json(result)
     else:
         show_summary(Console(), result)
+        for line_of_help in what_next(folder.root):
+            click.echo(line_of_help)
     return result
+
+
+def what_next(root: Path) -> list[str]:
+    """Where the run is, and what answers about it, to be typed as it stands."""
+    commands = {typed(name, root=root): about for name, about in NEXT.items()}
+    width = max(map(len, commands))
+    return [
+        f"The run is in {root}. Ask it:",
+        *(f"  {command:<{width}}  {about}" for command, about in commands.items()),
+    ]
 
 
 async def _lines(driver) -> None:

@@ -1,6 +1,7 @@
 """`gyre export` and `gyre import` by their commands: out of a run, into a folder that every command takes (D12)."""
 
 import json
+import shlex
 import shutil
 from importlib import import_module
 
@@ -26,6 +27,11 @@ def test_a_run_goes_out_and_comes_back_as_one_that_is_over(run, tmp_path):
         "drops": 5,
     }
     (out / "demonstrations.jsonl").write_text('{"ids": [1, 2], "targets": [0, 1]}\n')
+    words = gyre("import", out, tmp_path / "said").splitlines()
+    shutil.rmtree(tmp_path / "said")
+    assert [shlex.split(line)[-3:] for line in words[-2:]] == [
+        [name, "--run", str(tmp_path / "said")] for name in ("books", "explorer")
+    ]
     back = json.loads(gyre("import", out, offline, "--json"))
     assert back["run"] == str(offline) and back["turns"]["rows"] == 16
     was, now = (json.loads(gyre("books", "--run", folder, "--json")) for folder in (run.root, offline))

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from gyre.cli.main import COMMANDS, exit_code, gyre
-from gyre.cli.options import apply_override, find_run, load_config, new_run_folder
+from gyre.cli.options import apply_override, find_run, load_config, new_run_folder, typed
+from gyre.cli.train import NEXT, what_next
 from gyre.cli.training.model import check_model
 from gyre.cli.training.tasks import heldout, load_source, training
 from gyre.config.load import parse
@@ -117,6 +118,20 @@ def test_the_newest_run_is_meant_where_none_is_named(tmp_path, monkeypatch):
     (tmp_path / "config.toml").write_text(CONFIG)
     with pytest.raises(Conflict, match="a configuration of your own"):
         new_run_folder(config, tmp_path)
+
+
+def test_a_command_is_named_so_that_it_can_be_typed(tmp_path, monkeypatch):
+    """`make train` ended with names that no shell found: the command is in .venv."""
+    own = Path(sys.executable).parent
+    monkeypatch.chdir(own.parent)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert typed("audit", root=own.parent / "a run") == f"{own.name}/gyre audit --run 'a run'"
+    assert typed("audit", root=tmp_path).endswith(f" --run {tmp_path}")
+    monkeypatch.setenv("PATH", str(own))
+    lines = what_next(tmp_path / "r")
+    assert len(lines) == len(NEXT) + 1
+    for line, name in zip(lines[1:], NEXT, strict=True):
+        assert line.split()[:4] == ["gyre", name, "--run", str(tmp_path / "r")] and name in COMMANDS
 
 
 def test_user_errors_and_defects_have_different_exit_codes():
