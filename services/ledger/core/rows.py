@@ -214,6 +214,8 @@ def _updated(fact: r.StepUpdated) -> Iterable[Row]:
         yield "costs", {
             "execution_id": execution, "attempt": attempt, "group_id": execution.rpartition("-e")[0], "trained": int(not is_elite), **share,
         }  # fmt: skip
+    for sample, reason in fact.set_aside.items():
+        yield "refused", {"step": fact.step, "sample_id": sample, "reason": text(reason)}
     for micro, cell in fact.micro_cells.items():
         yield "micro", {"micro_id": micro, "step": fact.step, "cell": cell}
 

@@ -118,9 +118,9 @@ SELECT (SELECT max(t.step - s.policy_version) FROM step_samples t
 FAILED_SHARE = """
 SELECT b.step, s.task_type, avg(CASE WHEN s.success THEN 0.0 ELSE 1.0 END) AS share, count(*) AS kept
 FROM batch_samples b JOIN samples s ON s.run = b.run AND s.sample_id = b.sample_id
-WHERE b.run = :run AND NOT EXISTS (SELECT 1 FROM drops d WHERE d.run = b.run AND d.sample_id = b.sample_id)
-GROUP BY b.step, s.task_type ORDER BY b.step, s.task_type
+WHERE b.run = :run GROUP BY b.step, s.task_type ORDER BY b.step, s.task_type
 """
+"""Of what a batch kept when it closed: what the trainer cannot train of it afterwards makes no quota better or worse."""
 
 FAILED_SHARE_SAID = "SELECT step, failed_share_json FROM batches WHERE run = :run"
 
@@ -154,6 +154,7 @@ LEFT JOIN (SELECT s.run, s.execution_id, count(*) AS batches
            FROM batch_samples b
            JOIN samples s ON s.run = b.run AND s.sample_id = b.sample_id
            JOIN steps u ON u.run = b.run AND u.step = b.step AND u.updated_at_s IS NOT NULL
+           WHERE NOT EXISTS (SELECT 1 FROM refused x WHERE x.run = b.run AND x.step = b.step AND x.sample_id = b.sample_id)
            GROUP BY s.run, s.execution_id) c ON c.run = f.run AND c.execution_id = f.execution_id
 WHERE f.run = :run
   AND ((trained > 0 AND dropped IS NOT NULL) OR (trained > 0 AND purpose = 'evaluation')
@@ -164,7 +165,8 @@ FROM (SELECT run, execution_id FROM samples UNION SELECT run, execution_id FROM 
 LEFT JOIN executions e ON e.run = x.run AND e.execution_id = x.execution_id
 WHERE x.run = :run AND e.execution_id IS NULL
 """
-"""In two states, or in none: consumed by a batch whose step is done, yet neither trained nor dropped."""
+"""In two states, or in none: consumed by a batch whose step is done, yet neither trained nor dropped, nor found untrainable by that step, whose drop
+is on its way."""
 
 TRAINED_TWICE = """
 SELECT COALESCE(s.execution_id, t.sample_id) AS execution, count(*) AS trainings

@@ -116,6 +116,31 @@ def test_exactly_the_broken_promise_fails(books_of, what):
     assert all("broken" in found[name].figure or name == "no_gradient_alarm" for name in expected)
 
 
+REFUSED = "g000001-e0-a1"
+"""A success of step 1 that could not be trained; its fellow, a failure, was."""
+
+
+def refusing(facts: list[r.Fact], *more: r.Fact) -> list[r.Fact]:
+    told = {"sample_ids": ["g000001-e1-a2"], "set_aside": {REFUSED: "the loss is not finite\x00"}}
+    return [*changed(facts, r.StepUpdated, lambda x: x.step == 1, **told), *more]
+
+
+@pytest.mark.parametrize("more", [[], [dropped(1, 0, "untrainable", step=1)]], ids=["before its drop", "after"])
+def test_a_sample_that_the_trainer_set_aside_is_lost_by_nobody_and_spoils_no_quota(books_of, more):
+    """C10, C14: its drop may be a while on its way, and the batch that kept it was within its quota: one failure of two, not one of one."""
+    found = judged(books_of(refusing(history(), *more)), config(failed_share_by_type={"repair": 0.5}))
+    assert [name for name, one in found.items() if not one.passed] == []
+    assert ("in flight 2" in found["balance_samples"].figure) == bool(more)
+
+
+def test_a_sample_that_another_step_refused_is_lost_all_the_same(books_of):
+    """A replay of the elite store that could not be trained again says nothing of the step that had it first."""
+    facts = changed(history(), r.StepUpdated, lambda x: x.step == 1, sample_ids=["g000001-e1-a2"])
+    facts = changed(facts, r.StepUpdated, lambda x: x.step == 2, set_aside={REFUSED: "no memory"})
+    found = judged(books_of(facts))
+    assert not found["balance_samples"].passed and "g000001-e0" in found["balance_samples"].figure
+
+
 def test_a_replay_beside_a_batch_without_gradient_of_its_own_breaks_nothing(books_of):
     """D9, C10: batch 2 of the run has no gradient; the elite store's one micro-step beside it is not the batch's."""
     facts = changed(history(), r.BatchClosed, lambda x: x.step == 2, micro_ids=["s000002-elite-0-m0"], elites=[A])

@@ -64,6 +64,10 @@ targets int # target tokens
 compute_s real # its share of the step's training seconds, by tokens of its rows
 """)  # fmt: skip
 
+REFUSED = table("refused", "StepUpdated: samples of the batch, or replays, that could not be trained", "step int, sample_id text", """
+reason text # as the trainer says it; SampleDropped follows
+""")  # fmt: skip
+
 MICRO = table("micro", "BatchExtended and StepUpdated: micro-steps", "micro_id text", """
 step int
 group_id text
