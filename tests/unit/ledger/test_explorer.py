@@ -273,6 +273,28 @@ def test_a_circle_of_parents_has_an_end():
     assert sorted((found["a"], found["b"])) == [0, 1] and found["c"] == found["b"] + 1
 
 
+class Compared(str):
+    """A span's name that counts with how many others it is compared."""
+
+    count = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return str.__eq__(self, other)
+
+
+def test_a_deep_chain_of_parents_is_looked_through_once():
+    """A foreign exporter's spans may be each other's parents in a row of any length: not every one is compared with all above it."""
+    names = [Compared(f"{number:016x}") for number in range(1_000)]
+    chain = [
+        {"span_id": name, "parent_id": Compared(parent)} for name, parent in zip(names, ["gone", *names], strict=False)
+    ]
+    Compared.count = 0
+    assert depths(chain[::-1]) == list(range(1_000))[::-1]
+    assert Compared.count < 10 * len(names)
+
+
 def test_an_empty_ledger_has_an_answer_to_everything(books_of):
     with books_of([]).read() as connection:
         for name, question in ANSWERS.items():

@@ -78,11 +78,12 @@ def depths(found: list[dict[str, Any]]) -> list[int]:
     parents = {span["span_id"]: span["parent_id"] for span in found}
     known: dict[str, int] = {}
     for start in parents:
-        chain, at = [], start
+        chain: dict[str, None] = {}  # in order, and looked into at every span of it
+        at = start
         while at in parents and at not in known and at not in chain:
-            chain.append(at)
+            chain[at] = None
             at = parents[at]
-        base = known.get(at, -1) if at not in chain else -1
+        base = known.get(at, -1)
         for one_of in reversed(chain):
             base += 1
             known[one_of] = base
