@@ -37,7 +37,7 @@ from gyre.env.ends import Limits, Over
 from gyre.env.environment import Evidence, Score, Task
 from gyre.env.harness import tree
 from gyre.env.harness.programs import Program, fill, found, shipped, write_files
-from gyre.env.harness.relay import Relay
+from gyre.env.harness.relay import REQUEST_BYTES_MAX, Relay
 from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox, Subprocess
 from gyre.env.wall import WallClock
 from gyre.errors import InvalidInput
@@ -51,7 +51,7 @@ SPENT = re.compile(
     r"(turns|calls|tokens)_exceeded|this execution has (?:made|sampled|begun) its [0-9]+ (turns|calls|tokens)"
 )
 """The gateway's refusal of a call whose execution's budget is used up: codes, and its words in dialects that have no codes."""
-CONTEXT_FULL = re.compile(r"context_length_exceeded|prompt is too long")
+CONTEXT_FULL = re.compile(r"context_length_exceeded|prompt is too long|request_too_large")
 
 
 class HarnessEnvironment(SelfDriven):
@@ -67,6 +67,8 @@ class HarnessEnvironment(SelfDriven):
     is_relayed: bool = True
     """Its calls go through a relay, which tells it a key of its own and hides the gateway's deaths. Without one it is given the gateway's address and
     the attempt's key; a stall is then not noticed, and neither is that it never asked."""
+    request_bytes_max: int = REQUEST_BYTES_MAX
+    """Of one call through the relay: the run's `rollout.request_bytes_max`, where that is not the default."""
     path: str = ""
     """Folders where programs are looked for, here and by the harness; the environment process's own where empty."""
 
@@ -155,7 +157,9 @@ class HarnessEnvironment(SelfDriven):
 
     async def drive(self, access: Access, limits: Limits, wall: WallClock) -> Over:
         async with contextlib.AsyncExitStack() as stack:
-            relay = await stack.enter_async_context(Relay(access, self.harness)) if self.is_relayed else None
+            relay = Relay(access, self.harness, self.request_bytes_max) if self.is_relayed else None
+            if relay:
+                await stack.enter_async_context(relay)
             try:
                 running = await self._start(access, limits, relay)
                 try:

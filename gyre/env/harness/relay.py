@@ -5,6 +5,9 @@
 A call is asked again until it is answered: the gateway knows it again and answers from its record. A stream is handed on when it is whole, with
 signs of life until then, for there are harnesses that give up on a stream that breaks (docs/harnesses.md). The harness never sees the attempt's
 key, and which harness it is need not be guessed. What was refused for good is remembered: it is why a harness ends.
+
+All executions of a process share its memory and its descriptors, so none may take much of them: bodies are no larger than the gateway takes, few
+bytes of them are held at once, and a call for which there is no room waits unread.
 """
 
 import asyncio
@@ -18,12 +21,17 @@ from collections.abc import AsyncIterator
 import aiohttp
 from aiohttp import web
 
+from gyre.config.sections.rollout import RolloutConfig
 from gyre.env.driving import Access
 
 log = logging.getLogger(__name__)
 
-REQUEST_BYTES_MAX = 256 * 2**20
-"""The gateway's own bound comes first; this only keeps a harness from filling memory."""
+REQUEST_BYTES_MAX = RolloutConfig().request_bytes_max
+"""The gateway's own bound, unless its run has another."""
+OPEN_REQUESTS = 8
+"""As many of the largest bodies are held at once, or any number of small ones: a sub-agent's conversation has a few hundred KiB."""
+CONNECTIONS_MAX = 256
+"""A harness with a dozen sub-agents has some tens. Further ones are closed at once."""
 RETRY_FIRST_S, RETRY_MAX_S = 0.2, 2.0
 KEY_REFUSED = (401, 403, 409, 410)
 KEY_GRACE_S = 20.0
@@ -47,8 +55,11 @@ NOT_PASSED = {
 class Relay:
     """`async with Relay(access, harness) as relay:` listens on a port of this machine, for this attempt alone."""
 
-    def __init__(self, access: Access, harness: str) -> None:
+    def __init__(self, access: Access, harness: str, request_bytes_max: int = REQUEST_BYTES_MAX) -> None:
+        """`request_bytes_max`: of one call's body, as the gateway has it."""
         self._access = access
+        self._request_bytes_max = request_bytes_max
+        self._room = _Room(OPEN_REQUESTS * request_bytes_max)
         self._key_headers = {"authorization": f"Bearer {access.api_key}", "x-gyre-harness": harness}
         if access.traceparent:
             self._key_headers["traceparent"] = access.traceparent
@@ -63,7 +74,7 @@ class Relay:
         """When a call last began or ended, on time.monotonic's clock."""
         self.refusals: list[str] = []
         """Codes or texts of what was refused for good, the newest last; at most 20."""
-        app = web.Application(client_max_size=REQUEST_BYTES_MAX)
+        app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._relay)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
 
@@ -72,21 +83,36 @@ class Relay:
             auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)
         )
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.base = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        server, loop = self._runner.server, asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            lambda: server() if len(server.connections) < CONNECTIONS_MAX else _Closed(), "127.0.0.1", 0
+        )
+        self.base = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._listener.close()
         await self._runner.cleanup()
         await self._http.close()
 
     async def _relay(self, request: web.Request) -> web.StreamResponse:
         said = request.headers.get("authorization", "").partition(" ")[2] or request.headers.get("x-api-key", "")
         if request.method != "HEAD" and not secrets.compare_digest(said.strip().encode(), self.key.encode()):
-            return web.json_response(
-                {"error": {"message": "this key is not this execution's", "type": "authentication_error"}}, status=401
-            )
-        body = await request.read()
+            return _refusal(request, 401, "this key is not this execution's", "authentication_error", "invalid_api_key")
+        size = self._request_bytes_max if request.content_length is None else request.content_length
+        if size > self._request_bytes_max:
+            return self._too_large(request)
+        async with self._room.of(size):
+            body = await _body(request, size)
+            return self._too_large(request) if body is None else await self._call(request, body)
+
+    def _too_large(self, request: web.Request) -> web.Response:
+        text = f"the body is too large: more than {self._request_bytes_max} bytes"
+        refusal = _refusal(request, 413, text, "invalid_request_error", "request_too_large")
+        self._note(request, refusal.status, refusal.body)
+        return refusal
+
+    async def _call(self, request: web.Request, body: bytes) -> web.StreamResponse:
         is_call = request.method == "POST"
         self.open += is_call
         self.touched_s = time.monotonic()
@@ -155,6 +181,51 @@ class Relay:
             error = json.loads(data)["error"]
             text = f"{error.get('code') or error.get('type')}: {error.get('message')}"[:300]
         self.refusals = [*self.refusals[-19:], f"{status} {text}"]
+
+
+class _Room:
+    """Bytes that may be held at once; whoever finds too few waits for those that others give back."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._free = bytes_max
+        self._given_back = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def of(self, size: int) -> AsyncIterator[None]:
+        while self._free < size:
+            self._given_back.clear()
+            await self._given_back.wait()
+        self._free -= size
+        try:
+            yield
+        finally:
+            self._free += size
+            self._given_back.set()
+
+
+class _Closed(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        transport.abort()
+
+
+async def _body(request: web.Request, bytes_max: int) -> bytes | None:
+    """None: it is larger. The request does not keep it, as `request.read` would."""
+    pieces, size = list[bytes](), 0
+    while piece := await request.content.readany():
+        if (size := size + len(piece)) > bytes_max:
+            return None
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _refusal(request: web.Request, status: int, message: str, kind: str, code: str) -> web.Response:
+    """In the words of the API that was asked, as the gateway has them."""
+    if "/messages" in request.path:
+        error = {"type": code if status == 413 else kind, "message": message}
+        return web.json_response({"type": "error", "error": error}, status=status)
+    return web.json_response({"error": {"message": message, "type": kind, "param": None, "code": code}}, status=status)
 
 
 async def _opened(request: web.Request) -> web.StreamResponse:

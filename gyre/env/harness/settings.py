@@ -39,6 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     check_bounds: Bounds = HarnessEnvironment.check_bounds
     stall_s: float = HarnessEnvironment.stall_s
     is_relayed: bool = True
+    request_bytes_max: int = HarnessEnvironment.request_bytes_max
     user: int | None = None
     """Id of the user that the harness runs as; needs root's rights."""
     path: str = ""
@@ -68,12 +69,8 @@ def _made(settings: Settings, files: Path | None, hidden: Path | None) -> type[H
     class Described(HarnessEnvironment):
         name = settings.name
         harness, program, path = settings.harness, settings.program, settings.path
-        bounds, check_bounds, stall_s, is_relayed = (
-            settings.bounds,
-            settings.check_bounds,
-            settings.stall_s,
-            settings.is_relayed,
-        )
+        bounds, check_bounds, stall_s = settings.bounds, settings.check_bounds, settings.stall_s
+        is_relayed, request_bytes_max = settings.is_relayed, settings.request_bytes_max
 
         def prepare(self, workspace: Path) -> str:
             if files is not None:

@@ -24,7 +24,7 @@ class Gateway:
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
 
     async def __aenter__(self) -> "Gateway":
-        app = web.Application()
+        app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -74,9 +74,11 @@ def quick(monkeypatch):
 
 
 @contextlib.asynccontextmanager
-async def relayed(gateway: Gateway):
+async def relayed(gateway: Gateway, request_bytes_max: int = module.REQUEST_BYTES_MAX):
     async with (
-        Relay(Access(lambda: gateway.base, "attempts-key", traceparent="00-1-2-01"), "codex") as relay,
+        Relay(
+            Access(lambda: gateway.base, "attempts-key", traceparent="00-1-2-01"), "codex", request_bytes_max
+        ) as relay,
         aiohttp.ClientSession(headers={"x-api-key": relay.key, "x-own": "1"}) as http,
     ):
         yield relay, http
@@ -98,6 +100,70 @@ async def test_another_key_is_refused_here():
         async with http.post(f"{relay.base}/v1/messages", headers={"x-api-key": "attempts-key"}) as reply:
             assert reply.status == 401
         assert not gateway.seen
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/v1/messages?beta=true", {"type": "error", "error": {"type": "request_too_large"}}),
+        ("/v1/responses", {"error": {"type": "invalid_request_error", "param": None, "code": "request_too_large"}}),
+    ],
+)
+@pytest.mark.parametrize("is_told_size", [True, False])
+async def test_a_body_that_the_gateway_would_not_take_is_refused_here_in_the_apis_words(path, error, is_told_size):
+    async def pieces():
+        for _ in range(9):
+            yield bytes(2**20)
+
+    async with Gateway(plain({"ok": 1})) as gateway, relayed(gateway) as (relay, http):
+        large = bytes(module.REQUEST_BYTES_MAX + 1) if is_told_size else pieces()
+        async with http.post(relay.base + path, data=large) as reply:
+            said = await reply.json()
+        assert reply.status == 413 and said["error"].pop("message") and said == error
+        assert not gateway.seen and "request_too_large" in relay.refusals[0]
+        async with http.post(relay.base + path, data=bytes(module.REQUEST_BYTES_MAX)) as reply:
+            assert reply.status == 200
+
+
+async def test_no_more_bodies_are_held_than_there_is_room_for_and_the_rest_wait_unread(monkeypatch):
+    """With the gateway away every call stays: those that were let in hold what they may, and all are answered when it is back."""
+    monkeypatch.setattr(module, "OPEN_REQUESTS", 2)
+    size, is_back = 1000, asyncio.Event()
+
+    async def late(request: web.Request) -> web.Response:
+        await is_back.wait()
+        return web.json_response({"ok": 1})
+
+    async with Gateway(late) as gateway, relayed(gateway, size) as (relay, http):
+        asking = [asyncio.create_task(http.post(f"{relay.base}/v1/responses", data=bytes(size))) for _ in range(6)]
+        await until(lambda: len(gateway.seen) == 2)
+        asking.append(asyncio.create_task(http.post(f"{relay.base}/v1/responses", data=b"")))
+        await until(lambda: len(gateway.seen) == 3)
+        assert [len(body) for _, _, body in gateway.seen] == [size, size, 0], "which was asked after those that wait"
+        is_back.set()
+        assert [reply.status for reply in await asyncio.gather(*asking)] == [200] * 7 and len(gateway.seen) == 7
+
+
+async def test_connections_beyond_a_number_are_closed_and_others_serve_on(monkeypatch):
+    """Each takes a descriptor of the process that all executions share."""
+    monkeypatch.setattr(module, "CONNECTIONS_MAX", 3)
+    async with Gateway(plain({"ok": 1})) as gateway, relayed(gateway) as (relay, http):
+        port = int(relay.base.rpartition(":")[2])
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        with contextlib.suppress(ConnectionError):
+            reader, _ = await asyncio.open_connection("127.0.0.1", port)
+            assert await reader.read() == b""
+        held[0][1].close()
+        await until(lambda: _answers(http, relay))
+        for _, writer in held:
+            writer.close()
+
+
+async def _answers(http: aiohttp.ClientSession, relay: Relay) -> bool:
+    with contextlib.suppress(aiohttp.ClientError):
+        async with http.post(f"{relay.base}/v1/messages", data=b"") as reply:
+            return reply.status == 200
+    return False
 
 
 async def test_a_call_is_asked_again_until_it_is_answered():
