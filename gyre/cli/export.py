@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from gyre.cli.asking import ask_ledger, run_ledger, run_service
-from gyre.cli.options import find_run, json_option, print_json, run_option
+from gyre.cli.options import find_run, json_option, print_json, run_option, sign_of_run
 from gyre.cli.screen import say
 from gyre.config.load import refuse_foreign, store
 from gyre.errors import Conflict
@@ -78,7 +78,7 @@ def export(
 
 def _refuse_run(folder: Path) -> None:
     """Raises Conflict where an export would write over what is not its own: the configuration of a run, or somebody's."""
-    if found := next((name for name in ("keys", "ledger.db", "endpoints.json") if (folder / name).exists()), ""):
+    if found := sign_of_run(folder):
         raise Conflict(f"{folder} is the folder of a run, as it has {found}: choose another one")
     refuse_foreign(folder / CONFIGURATION)
 

@@ -127,18 +127,23 @@ def _from_here(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
+def sign_of_run(root: Path) -> str:
+    """What shows that the folder is a run's, and not only the configuration of one with its data (`gyre export`); empty where nothing does."""
+    return next((name for name in ("keys", "ledger.db", "endpoints.json") if (root / name).exists()), "")
+
+
 def find_run(run_folder: Path | None) -> RunFolder:
     """The folder named, or the newest under runs/. Raises NotFound, also for what `gyre export` wrote: it has a configuration, and no run."""
     if run_folder is None:
-        candidates = [file for file in RUNS.glob("[!.]*/config.toml") if (file.parent / "keys").is_dir()]
+        candidates = [file for file in RUNS.glob("[!.]*/config.toml") if sign_of_run(file.parent)]
         if not candidates:
             raise NotFound(f"no run under {RUNS.resolve()}; name one with --run, or start one with `gyre train`")
         run_folder = max(candidates, key=lambda file: file.stat().st_mtime).parent
     folder = RunFolder(run_folder)
     folder.config()
-    if not folder.keys.is_dir():
+    if not sign_of_run(folder.root):
         raise NotFound(
-            f"{folder.root} is no run folder: it has no keys/ (`gyre import` makes a run of what `gyre export` wrote)"
+            f"{folder.root} is no run folder: it has a config.toml and nothing of a run (`gyre import` makes one of what `gyre export` wrote)"
         )
     return folder
 

@@ -100,4 +100,6 @@ def test_what_was_exported_is_no_run_and_not_the_newest(run, tmp_path, monkeypat
     run.root.rename(tmp_path / "runs" / "one")
     gyre("export", tmp_path / "runs" / "data", "--run", tmp_path / "runs" / "one", "--what", "drops")
     assert find_run(None).root == tmp_path / "runs" / "one"
-    assert "`gyre import` makes a run of" in gyre("books", "--run", tmp_path / "runs" / "data", code=2)
+    shutil.rmtree(tmp_path / "runs" / "one" / "keys")
+    assert find_run(None).root == tmp_path / "runs" / "one", "a copy for others, without its keys"
+    assert "`gyre import` makes one of" in gyre("books", "--run", tmp_path / "runs" / "data", code=2)
