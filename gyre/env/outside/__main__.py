@@ -106,7 +106,12 @@ def _options() -> argparse.Namespace:
     )
     one.add_argument("--quota", type=int, default=-1, help="calls of an execution; -1: any number")
     one.add_argument("--intercept", help="folder of the certificate authority: https is recorded, too")
-    one.add_argument("--host", action="append", default=[], help="pattern of hosts that may be reached; all by default")
+    one.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        help="pattern of public hosts that may be reached (all by default), or a name, address or network, also of this machine",
+    )
     one.add_argument("--mcp", action="append", default=[], help="NAME=COMMAND or NAME=URL of an MCP server")
     one.add_argument("--redact", action="append", default=[], help="regular expression of further secrets")
     one.add_argument("--bytes-max", type=int, default=Rules().bytes_max, help="of a request and of a reply")

@@ -83,6 +83,8 @@ class Way:
 class _Admitted:
     way: Way
     relay: Relay
+    connections: int = 0
+    """That have said that they are its."""
 
 
 class ToolGateway:
@@ -100,6 +102,8 @@ class ToolGateway:
         self._proxy = Proxy(outside.rules, certificates, far_ssl)
         self._admitted: dict[str, _Admitted] = {}
         self._connections: set[asyncio.Task] = set()
+        self._unknown: dict[asyncio.Task, None] = {}
+        """Those that have not said whose they are, the oldest first."""
         self._closing: set[asyncio.Future] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -151,13 +155,12 @@ class ToolGateway:
         rules = self._outside.rules
         task = asyncio.current_task()
         self._connections.add(task)
+        self._unknown[task] = None
+        if len(self._unknown) > rules.unknown_max:  # who holds them open without a word is not who has just come
+            next(iter(self._unknown)).cancel()
+            del self._unknown[next(iter(self._unknown))]
         connection = Connection(reader, writer, rules.bytes_max, rules.idle_s)
         try:
-            if len(self._connections) > rules.connections_max:
-                await connection.send(
-                    refusal(503, "overloaded", f"{rules.connections_max} connections are open", ("retry-after", "1"))
-                )
-                return
             await self._converse(connection)
         except TooLarge as error:
             with contextlib.suppress(h11.LocalProtocolError, OSError):
@@ -173,17 +176,48 @@ class ToolGateway:
             log.exception("a defect while a call to the outside was made")
         finally:
             self._connections.discard(task)
+            self._unknown.pop(task, None)
             writer.close()
 
     async def _converse(self, connection: Connection) -> None:
+        held: list[_Admitted] = []
+        try:
+            await self._answer(connection, held)
+        finally:
+            for admitted in held:
+                admitted.connections -= 1
+
+    def _take_seat(self, admitted: _Admitted, held: list[_Admitted]) -> bool:
+        """Whether this connection may be one of the execution's; `held` says whose it is by now."""
+        if admitted in held:
+            return True
+        if admitted.connections >= self._outside.rules.connections_max:
+            return False
+        admitted.connections += 1
+        held.append(admitted)
+        self._unknown.pop(asyncio.current_task(), None)
+        return True
+
+    async def _next(self, connection: Connection, is_known: bool) -> Request | None:
+        try:
+            async with asyncio.timeout(None if is_known else self._outside.rules.unknown_s):
+                return await connection.next()
+        except TimeoutError:
+            return None
+
+    async def _answer(self, connection: Connection, held: list[_Admitted]) -> None:
         base, inside = "", None
-        while (request := await connection.next()) is not None:
+        while (request := await self._next(connection, bool(held))) is not None:
             admitted = inside or self._who(request)
             if admitted is None:
                 challenge = ("proxy-authenticate", 'Basic realm="execution"')
                 await connection.send(
                     refusal(407, "unknown_execution", "say which execution this is: NAME:TOKEN", challenge)
                 )
+            elif not self._take_seat(admitted, held):
+                text = f"{admitted.connections} connections of this execution are open"
+                await connection.send(refusal(503, "overloaded", text, ("retry-after", "1")))
+                return
             elif request.method == "CONNECT" and not base:
                 base = await self._proxy.connect(admitted.way.gate, request, connection) or ""
                 inside = admitted

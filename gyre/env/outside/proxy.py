@@ -14,12 +14,13 @@ import ssl
 import zlib
 from fnmatch import fnmatch
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from gyre.env.outside.gate import CALL_S, Gate, QuotaUsedUp
+from gyre.env.outside.reach import HostRefused, Reach
 from gyre.env.outside.wire import CHUNK_BYTES, Connection, Reply, Request, refusal
 from gyre.env.recording import Departed
 from gyre.errors import InvalidInput
@@ -41,7 +42,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What may go out, and how much."""
 
     hosts: tuple[str, ...] = ("*",)
-    """Patterns (`*.example.com`) of hosts that may be reached."""
+    """Hosts that may be reached: patterns (`*.example.com`), which open what is public, and names, addresses or networks (`127.0.0.1`,
+    `10.0.0.0/8`), which also open what is of this machine or its network (reach.py)."""
     tunnelled: tuple[str, ...] = ()
     """Patterns of https hosts that are never intercepted: whose clients trust nobody but them."""
     bytes_max: int = 4 * 2**20
@@ -50,7 +52,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     call_s: float = CALL_S
     idle_s: float = 60.0
     """A connection on which nothing is asked for so long is closed."""
-    connections_max: int = 256
+    connections_max: int = 64
+    """Of one execution at once."""
+    unknown_max: int = 64
+    """Connections that have not said whose they are; where there are more the oldest is closed."""
+    unknown_s: float = 15.0
+    """How long a connection has for its first request."""
 
 
 class Proxy:
@@ -59,6 +66,7 @@ class Proxy:
     def __init__(self, rules: Rules, certificates: Any, far_ssl: ssl.SSLContext | bool = True) -> None:
         """`certificates` (Certificates) for https that is read along, or None: https is tunnelled. `far_ssl`: whom we trust at the far end."""
         self._rules, self._certificates, self._far_ssl = rules, certificates, far_ssl
+        self._reach = Reach(rules.hosts)
         self._http: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -73,20 +81,20 @@ class Proxy:
         except InvalidInput as error:
             return refusal(415, "invalid_input", str(error))
         try:
-            parts = urlsplit(url)
-            host = parts.hostname or ""
-            if parts.scheme not in ("http", "https") or not host or (parts.port == 0):
+            far = URL(url)
+            host = far.raw_host or ""  # as it is looked up: other dots and digits have become plain ones
+            if far.scheme not in ("http", "https") or not host or far.port == 0:
                 raise ValueError("it has no host")
         except ValueError as error:
             return refusal(
                 400, "invalid_input", f"a proxy needs an absolute URL (http://host/…), not {url[:200]!r}: {error}"
             )
-        if not self._may_reach(host):
-            return refusal(403, "host_refused", f"{host} is not among the hosts that may be reached")
+        if why := self._reach.why_not(host):
+            return refusal(403, "host_refused", why)
         arguments = {"method": request.method, "url": url, **_packed(request.body, request.header("content-type"))}
         arguments |= {name: request.header(name) for name in RECORDED_HEADERS if request.header(name)}
         try:
-            answer = await gate.call(f"http {host}", arguments, lambda: self._exchange(request, url), _failed)
+            answer = await gate.call(f"http {host}", arguments, lambda: self._exchange(request, far), _failed)
         except QuotaUsedUp as error:
             return refusal(429, error.code, str(error))
         except Departed as error:
@@ -101,9 +109,8 @@ class Proxy:
             await connection.send(
                 refusal(400, "invalid_input", f"CONNECT needs host:port, not {request.target[:200]!r}")
             )
-        elif not self._may_reach(host):
-            text = f"{host} is not among the hosts that may be reached"
-            await connection.send(refusal(403, "host_refused", text))
+        elif why := self._reach.why_not(host):
+            await connection.send(refusal(403, "host_refused", why))
         elif self._certificates is None or any(fnmatch(host, pattern) for pattern in self._rules.tunnelled):
             await self._tunnel(gate, host, int(port), connection)
         else:
@@ -113,20 +120,18 @@ class Proxy:
             return f"https://{shown}" + ("" if port == "443" else f":{port}")
         return None
 
-    def _may_reach(self, host: str) -> bool:
-        return any(fnmatch(host.lower(), pattern.lower()) for pattern in self._rules.hosts)
-
-    async def _exchange(self, request: Request, url: str) -> tuple[str, bool]:
+    async def _exchange(self, request: Request, far: URL) -> tuple[str, bool]:
         """(the reply as it goes on record, whether there was none)."""
         if self._http is None:
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self._far_ssl), cookie_jar=aiohttp.DummyCookieJar()
+                connector=aiohttp.TCPConnector(ssl=self._far_ssl, resolver=self._reach),
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
         named = {name.strip().lower() for name in request.header("connection").split(",")}
         headers = [(name, value) for name, value in request.headers if name not in HOP_BY_HOP | named]
         try:
             async with self._http.request(
-                request.method, url, headers=headers, data=request.body or None, allow_redirects=False,
+                request.method, far, headers=headers, data=request.body or None, allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Content-Type", "Accept"), timeout=aiohttp.ClientTimeout(total=self._rules.call_s),
             ) as reply:  # fmt: skip
                 body = bytearray()
@@ -146,14 +151,18 @@ class Proxy:
                     }
                 ), False
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return _failed(f"{url.split('?')[0][:300]} cannot be reached: {error or type(error).__name__}"), True
+            if isinstance(why := getattr(error, "os_error", error), HostRefused):
+                return _refused(str(why)), True
+            return _failed(f"{str(far).split('?')[0][:300]} cannot be reached: {error or type(error).__name__}"), True
 
     async def _tunnel(self, gate: Gate, host: str, port: int, connection: Connection) -> None:
         far: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
         async def open_it() -> tuple[str, bool]:
             try:
-                far.append(await asyncio.open_connection(host, port))
+                far.append(await self._connected(host, port))
+            except HostRefused as error:
+                return _refused(str(error)), True
             except OSError as error:
                 return _failed(f"{host}:{port} cannot be reached: {error}"), True
             return json.dumps({"status": 200, "headers": {}, "body": "opaque"}), False
@@ -174,6 +183,16 @@ class Proxy:
             return
         await connection.connected()
         await self._pump(connection, *far[0])
+
+    async def _connected(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """To the first of its addresses that answers. Raises HostRefused, OSError."""
+        failed = OSError("it has no address")
+        for found in await self._reach.resolve(host, port):
+            try:
+                return await asyncio.open_connection(found["host"], port)
+            except OSError as error:
+                failed = error
+        raise failed
 
     async def _pump(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Both ways until one side closes, is silent for too long, or too much was said."""
@@ -242,7 +261,15 @@ def _unpacked(said: dict[str, Any]) -> Reply:
 
 def _failed(text: str) -> str:
     """A reply of our own where there was none, for client and record."""
-    reply = refusal(502, "unavailable", text)
+    return _recorded(refusal(502, "unavailable", text))
+
+
+def _refused(text: str) -> str:
+    """The same for a host that turned out to be none that may be reached."""
+    return _recorded(refusal(403, "host_refused", text))
+
+
+def _recorded(reply: Reply) -> str:
     return json.dumps(
         {"status": reply.status, "headers": {k: [v] for k, v in reply.headers}, "body": reply.body.decode()}
     )

@@ -18,7 +18,17 @@ START_S = 240
 @contextlib.asynccontextmanager
 async def process(tmp_path, *arguments: str):
     """(the process, what it said of itself)."""
-    command = [sys.executable, "-m", "gyre.env.outside", "serve", "--state", str(tmp_path), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "gyre.env.outside",
+        "serve",
+        "--state",
+        str(tmp_path),
+        "--host",
+        "127.0.0.1",
+        *arguments,
+    ]
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
     try:
         yield child, json.loads(await asyncio.wait_for(child.stdout.readline(), START_S))

@@ -41,7 +41,7 @@ async def test_a_secret_in_a_body_of_any_kind_is_not_on_record_and_reaches_the_f
 
 
 async def test_a_body_that_cannot_be_unpacked_is_refused_and_never_sent():
-    async with Far() as far, gateway(Outside(rules=Rules(bytes_max=100_000))) as made:
+    async with Far() as far, gateway(Outside(rules=Rules(bytes_max=100_000, hosts=("127.0.0.1",)))) as made:
         known = journal()
         way = made.admit("e0-a1", lambda: known)
         for kind, body in (

@@ -12,7 +12,7 @@ from gyre.env.model import ChatModel
 from gyre.env.outside import Outside, ToolGateway
 from gyre.env.recording import Redactor
 from tests.unit.env.doubles import ChatDouble, tool_reply
-from tests.unit.env.test_outside import Far
+from tests.unit.env.test_outside import HERE, Far
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("fetch", "search")
@@ -91,7 +91,7 @@ async def lost_attempt(tmp_path, gateway) -> None:
 
 @contextlib.asynccontextmanager
 async def outside():
-    gateway = ToolGateway(Outside())
+    gateway = ToolGateway(Outside(rules=HERE))
     await gateway.start()
     try:
         async with Far() as far:
