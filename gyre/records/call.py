@@ -58,6 +58,8 @@ class CallRecorded(msgspec.Struct, frozen=True, kw_only=True, tag="call.recorded
     """Of a sub-agent's call: what its conversation is known by, so that a gateway that starts anew knows whose a compaction is."""
     message_digest: str = ""
     """Digest of the conversation's normal form up to and including this prompt."""
+    turn_digest: str = ""
+    """Where the prompt ends with an assistant's words: digest of the conversation with these and the reply as one turn, as it comes back."""
     tool_payloads: dict[str, str] = {}
     """Call id → the arguments text exactly as the model produced it (B2)."""
     cells: list[str] = []

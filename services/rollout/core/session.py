@@ -13,7 +13,7 @@ from msgspec import msgpack, structs
 from gyre.records import CallRecorded, Sampling, array, encode
 from services.rollout.core.calls_xml import schemas_of
 from services.rollout.core.memory import BODIES_MAX, Memory, Values
-from services.rollout.core.normal import Chain, assistant, digests_from, next_digest
+from services.rollout.core.normal import Chain, Message, assistant, digests_from, merged, next_digest
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
@@ -84,10 +84,21 @@ class Prompt:
     """Tokens shared with the parent's context."""
     digest: bytes
     """Of the conversation this prompt ends."""
+    begun: tuple[bytes, Message] | None = None
+    """An assistant's message at its end, behind which a turn of its own is sampled all the same, and the digest of what stands before it."""
 
     @property
     def delta(self) -> Ids:
         return self.ids[self.kept :]
+
+    def turn_digest(self, reply: Parsed) -> bytes:
+        """Of the conversation with the reply when it comes back: consecutive words of an assistant's are one message then. Empty where none was
+        begun."""
+        if self.begun is None:
+            return b""
+        before, message = self.begun
+        (turn,) = merged([message, reply.message()])
+        return next_digest(before, turn)
 
 
 class Session:
@@ -131,7 +142,8 @@ class Session:
             new = new + model.template.encode(prefix)
         ids = np.concatenate([*(known.pieces() if known is not None else ()), np.array(new, np.int32)])
         parent, kept = self.trie.place(ids, known)
-        return Prompt(ids, parent, kept, digests[-1])
+        last = request.messages[-1]
+        return Prompt(ids, parent, kept, digests[-1], (digests[-2], last) if last.role == "assistant" else None)
 
     def _begun(self, text: str, before: bytes, model: Model) -> Ids | None:
         """All tokens up to the end of a recorded reply that the harness wants gone on with: they are not rendered anew. None where `text` is no
@@ -176,8 +188,12 @@ class Session:
         answered = record.finish_reason != "cancelled"
         parent = self.trie.context(record.parent) or self.trie.context("")
         digest = bytes.fromhex(record.message_digest)
-        reply = next_digest(digest, parsed.message()) if answered and len(output) else None
-        self.trie.add(record.call_id, parent, record.parent_tokens, array(record.prompt_delta, "int32"), output, reply)
+        replies = [next_digest(digest, parsed.message())] if answered and len(output) else []
+        if replies and record.turn_digest:
+            replies.append(bytes.fromhex(record.turn_digest))
+        self.trie.add(
+            record.call_id, parent, record.parent_tokens, array(record.prompt_delta, "int32"), output, replies
+        )
         if answered:
             self.turns += 1
             self.payloads.update(record.tool_payloads)

@@ -86,17 +86,16 @@ class SessionTrie:
             node, matched = branch, branch.kept + (len(same) if same.all() else int(same.argmin()))
 
     def add(
-        self, call_id: str, parent: Context, kept: int, delta: Ids, output: Ids, after_reply: bytes | None
+        self, call_id: str, parent: Context, kept: int, delta: Ids, output: Ids, after_reply: Sequence[bytes]
     ) -> Context:
-        """Take a record in. `after_reply`: digest of the conversation with its reply; None when the reply was never whole."""
+        """Take a record in. `after_reply`: digests that the conversation with its reply may have; none when the reply was never whole."""
         if call_id in self._by_call:
             return self._by_call[call_id]
         context = Context(call_id, parent, kept, np.concatenate([delta, output]).astype(np.int32), kept + len(delta))
         self._by_call[call_id] = context
         if len(context.tail):
             parent.branches.setdefault((kept, int(context.tail[0])), context)
-        if after_reply is not None:
-            self._replies[after_reply] = context
+        self._replies.update(dict.fromkeys(after_reply, context))
         return context
 
     def context(self, call_id: str) -> Context | None:

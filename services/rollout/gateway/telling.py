@@ -38,6 +38,7 @@ def record_of(
         prompt_delta=pack(prompt.delta, "int32"), prompt_tokens=len(prompt.ids), output_ids=pack(work.ids, "int32"),
         logprobs=pack(work.logprobs, "float32"), versions=pack(work.versions, "int32"), sampling=work.sampling,
         finish_reason=finish, role=role.role, role_rule=role.rule, thread=role.thread, message_digest=prompt.digest.hex(),
+        turn_digest=prompt.turn_digest(parsed).hex(),
         tool_payloads={call.call_id: call.arguments for call in parsed.calls}, cells=work.cells,
         delivered=is_watched and finish != "cancelled", started_at_s=work.arrived_s,
         first_token_at_s=work.first_token_at_s, at_s=at_s, wait_s=work.wait_s, reused_tokens=work.reused_tokens,

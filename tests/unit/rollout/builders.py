@@ -47,7 +47,7 @@ class Harness:
             purpose="train", parent=prompt.parent.call_id, parent_tokens=prompt.kept, prompt_delta=pack(prompt.delta, "int32"),
             prompt_tokens=len(prompt.ids), output_ids=pack(output, "int32"), logprobs=pack([-1.0] * len(output), "float32"),
             versions=pack([0] * len(output), "int32"), sampling=sampling,
-            finish_reason=finish, message_digest=prompt.digest.hex(),
+            finish_reason=finish, message_digest=prompt.digest.hex(), turn_digest=prompt.turn_digest(parsed).hex(),
             tool_payloads={call.call_id: call.arguments for call in parsed.calls},
         )  # fmt: skip
         self.session.take(record, self.model, parsed)

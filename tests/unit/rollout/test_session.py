@@ -135,6 +135,31 @@ def test_a_turn_cut_by_length_is_closed_by_tokens_nobody_sampled(model):
     assert model.stop_ids[0] not in array(harness.records[0].output_ids, "int32")
 
 
+CALL = tool_text("read_file", '{"path": "a"}')
+
+
+@pytest.mark.parametrize(
+    "said",
+    [["hello wor", "ld on"], ["hello wor", "ld", "and", "on"], ["hello wor", "ld " + CALL], [CALL, CALL], ["<think>a</think>b", "<think>c</think>d"]],
+)  # fmt: skip
+@pytest.mark.parametrize("given", [[], [{"role": "assistant", "content": " Well: "}]])
+def test_turns_of_an_assistants_in_a_row_stay_on_the_recorded_path(model, said, given):
+    """B1: a harness sends a cut reply back and gets another one. Both come back as one turn, however they are split; a session that is rebuilt from
+    its records knows it, too, and so does it where the first words are the harness's own."""
+    harness, messages = Harness(model), [*START, *given]
+    for text in said:
+        messages = [*messages, reply_message(harness.call(messages, text, finish="length"))]
+    last = harness.session.trie.context(harness.records[-1].call_id).tokens().tolist()
+    following = [*messages, {"role": "user", "content": "v"}]
+    prompt = harness.ids(following)
+    assert prompt[: len(last)] == last and len(prompt) > len(last)
+    assert last[: len(harness.prompts[-1].ids)] == harness.prompts[-1].ids.tolist()
+    rebuilt = Session(harness.session.sample_id)
+    for record in harness.records:
+        rebuilt.take(record, model)
+    assert rebuilt.prompt(request(following), model).ids.tolist() == prompt
+
+
 def test_a_retry_is_found_by_its_conversation_and_its_parameters(model):
     """AReaL#1498: the same call is the same record; a call with another output bound is another call."""
     harness = Harness(model)
