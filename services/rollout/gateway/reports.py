@@ -1,8 +1,9 @@
-"""Which rollout cells are really there: a cell that should serve and does not answer is reported as lost, and as back when it serves again (A3).
+"""Which rollout cells are really there: a cell that should serve and does not answer is reported as lost, and as back when it does (A3).
 
 The waterlevel rule counts the capacity that remains; a dead cell in that count would send living ones to training and leave executions
 without a place. A cell that is on its way back to rollout has to answer, too: moves are serial, so one whose process died while it trained would
-hold up all others. While it trains nothing depends on it.
+hold up all others. While it trains nothing depends on it, unless it was reported as lost before it left: the scheduler asks a lost cell for nothing,
+so whatever its role it is looked at until it answers.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ MISSES_MAX = 3
 
 
 class CellReports:
-    """Looks at every cell that calls are routed to or will be; says only what changes."""
+    """Looks at every cell that calls are routed to or will be, and at those that are lost; says only what changes."""
 
     def __init__(
         self, pool: CellPool, bus: Bus, clock: Clock, capacity: int, returning: Callable[[], Iterable[str]]
@@ -51,6 +52,8 @@ class CellReports:
             await asyncio.sleep(LOOK_S)
             await self._look([name for name, cell in cells.items() if cell.serving], lambda name: cells[name].serving)
             await self._look(self._returning(), lambda name: name in self._returning())
+            away = self._lost.difference(self._returning())
+            await self._look([name for name in away if not cells[name].serving], lambda name: not cells[name].serving)
 
     async def _look(self, names: Iterable[str], is_still: Callable[[str], bool]) -> None:
         """At cells of one kind, as far as they are of it still: one may be asked away while we look."""
@@ -67,11 +70,12 @@ class CellReports:
             return None
 
     async def _judge(self, name: str, serves: bool | None) -> None:
+        """One that calls are routed to has to serve, of any other it is enough to answer."""
         is_there = serves if self._pool.routing.cells[name].serving else serves is not None
         self._misses[name] = 0 if is_there else self._misses.get(name, 0) + 1
-        if serves and name in self._lost:
+        if is_there and name in self._lost:
             self._lost.discard(name)
-            await self._say(name, self._capacity, "serves again")
+            await self._say(name, self._capacity, "serves again" if serves else "answers again")
         elif self._misses[name] >= MISSES_MAX and name not in self._lost:
             self._lost.add(name)
             await self._say(name, 0, f"did not answer {MISSES_MAX} times in a row")

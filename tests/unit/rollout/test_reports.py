@@ -29,11 +29,12 @@ class CellDouble:
 
 
 class BusDouble:
-    def __init__(self) -> None:
+    def __init__(self, last: SimpleNamespace | None = None) -> None:
         self.told: list[tuple[str, int]] = []
+        self._last = last
 
-    async def newest(self, _kind: type, _key: str) -> None:
-        return None
+    async def newest(self, _kind: type, _key: str) -> SimpleNamespace | None:
+        return self._last
 
     async def publish(self, fact) -> None:
         self.told.append((fact.cell, fact.capacity))
@@ -57,6 +58,25 @@ async def test_a_process_that_died_while_its_cell_trained_is_reported_when_the_c
     returning.clear()
     process.serving = routed.serving = True
     await until(lambda: bus.told == [("cell-1", 0), ("cell-1", 64)])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_lost_cell_that_went_to_training_is_reported_back_when_it_answers(quick, is_known):
+    """It died while it served and was asked into training before or after that was said; its process is started anew and it trains. The scheduler
+    asks nothing of a lost cell, so nobody else would ever bring it back. Also where an earlier gateway process reported it."""
+    process, routed = CellDouble(None), SimpleNamespace(serving=not is_known)
+    pool = SimpleNamespace(routing=SimpleNamespace(cells={"cell-0": routed}), stubs={"cell-0": process})
+    bus = BusDouble(SimpleNamespace(capacity=0) if is_known else None)
+    lost = [] if is_known else [("cell-0", 0)]
+    task = asyncio.create_task(CellReports(pool, bus, ManualClock(0.0), 64, lambda: []).run())
+    await until(lambda: process.asked > 5 and bus.told == lost)
+    routed.serving, process.serving = False, False
+    await until(lambda: bus.told == [*lost, ("cell-0", 64)])
+    asked = process.asked
+    await asyncio.sleep(0.05)
+    assert process.asked <= asked + 1 and bus.told == [*lost, ("cell-0", 64)], "nobody looks at a cell that trains"
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
