@@ -3,8 +3,9 @@
     checkpoints/v000012/   weights.safetensors   optimizer.pt   state.msgpack      twelve steps done
     checkpoints/latest     name of the newest, written last
 
-A folder is made under a temporary name, every file is flushed to disk, and the rename makes it a checkpoint; the pointer follows. A folder
-that lacks something, or whose files do not have the digests its state names, is no checkpoint, and the one before it is taken.
+A folder is made under a temporary name, every file and the folder itself are flushed to disk, and the rename makes it a checkpoint; the pointer
+follows. A folder that lacks something, or whose files do not have the digests its state names, is no checkpoint, and the one before it is taken;
+whether the run can go on from that is the core's to say (`core_cell.py`).
 """
 
 import hashlib
@@ -94,8 +95,9 @@ def write(
         state = State(version=version, digests=digests, rng=rng, **fields())
         (temporary / STATE).write_bytes(msgspec.msgpack.encode(state))
         sync_and_digest(temporary / STATE)
+        sync_folder(temporary)
         final = root / name_of(version)
-        if final.exists():  # made again after a damage or a roll-back
+        if final.exists():  # damaged, and nothing on record says that it was ever whole
             shutil.rmtree(final)
         os.chmod(temporary, 0o755)
         os.rename(temporary, final)
@@ -109,12 +111,17 @@ def write(
 
 def newest(root: Path) -> Checkpoint | None:
     """The newest whole checkpoint: what the pointer names or a later one that a crash left without pointer, else the one before."""
-    for folder in sorted(root.glob("v*"), reverse=True):
+    for folder in folders(root):
         try:
             return read(folder)
         except InvalidInput as error:
             log.error("%s", error)
     return None
+
+
+def folders(root: Path) -> list[Path]:
+    """Of checkpoints, whole or not, the newest first."""
+    return sorted(root.glob("v*"), reverse=True)
 
 
 def read(folder: Path) -> Checkpoint:
@@ -131,7 +138,7 @@ def read(folder: Path) -> Checkpoint:
 
 def prune(root: Path, kept: int) -> None:
     """Keep the newest `kept`, and clear away what a crash left half written."""
-    for folder in sorted(root.glob("v*"), reverse=True)[kept:]:
+    for folder in folders(root)[kept:]:
         shutil.rmtree(folder, ignore_errors=True)
     for folder in root.glob(".new-*"):
         shutil.rmtree(folder, ignore_errors=True)

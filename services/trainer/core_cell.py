@@ -57,6 +57,7 @@ class CoreCell:
         await asyncio.wait({following, asyncio.create_task(caught_up.wait())}, return_when=asyncio.FIRST_COMPLETED)
         if following.done():
             return following.result()
+        self._learner.check_goes_on(self._facts.updated)
         await self._repeat_lost_facts()
         server = self._context.rpc_server(f"trainer-{self._context.cell}")
         register(server, self._shell.service)

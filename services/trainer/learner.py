@@ -1,12 +1,13 @@
 """The core's authoritative weights and optimizer, between checkpoints (A2, D10)."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 
 from gyre.clock import Clock
 from gyre.config import Config
+from gyre.errors import GaveUp
 from gyre.records import StepUpdated, decode_fact, encode
 from gyre.run_folder import RunFolder
 from services.trainer import checkpoint
@@ -27,13 +28,21 @@ class Learner:
     """Blocking throughout: its methods run in the compute thread."""
 
     def __init__(self, folder: RunFolder, config: Config, policy: Policy, clock: Clock) -> None:
-        """Takes up the newest whole checkpoint; the first start makes version 0 from the model directory."""
+        """Takes up the newest whole checkpoint; the first start makes version 0 from the model directory. Raises GaveUp where there are checkpoints
+        and none is whole: to begin anew would delete what is left of the run's weights."""
         self._root = folder.checkpoints
         self._config = config
         self._clock = clock
         self._policy = policy
         self._optimizer = self._make_optimizer(policy, config)
         found = checkpoint.newest(self._root)
+        self.damaged = [one for one in checkpoint.folders(self._root) if found is None or one.name > found.folder.name]
+        """Folders of newer checkpoints that are not whole."""
+        if found is None and self.damaged:
+            raise GaveUp(
+                f"none of the checkpoints {', '.join(folder.name for folder in self.damaged)} in {self._root} is whole, and the run is not begun "
+                f"anew over them: bring one back from a copy, or start another run"
+            )
         if found is None:
             torch.manual_seed(config.run.seed)
             found = checkpoint.write(self._root, 0, policy.tensors(), self._optimizer.state())
@@ -42,8 +51,21 @@ class Learner:
             self._optimizer.load(found.optimizer())
             torch.set_rng_state(torch.frombuffer(bytearray(found.state.rng), dtype=torch.uint8))
             log.info("going on from version %d", found.version)
-        checkpoint.prune(self._root, config.trainer.checkpoints_kept)
+        if not self.damaged:  # else the newest are not those to be kept
+            checkpoint.prune(self._root, config.trainer.checkpoints_kept)
         self.checkpoint = found
+
+    def check_goes_on(self, updated: Collection[int]) -> None:
+        """Raises GaveUp where the record knows of an optimizer step (`updated`: the steps done) that the checkpoint in hand does not have: its
+        micro-steps were acknowledged and are gone, so the step could be opened again and would never be complete."""
+        if (newest := max(updated, default=-1) + 1) <= self.version:
+            return
+        names = ", ".join(map(str, self.damaged)) or f"{self._root / checkpoint.name_of(newest)}, which is gone"
+        raise GaveUp(
+            f"version {newest} is on record, and the newest whole checkpoint is of version {self.version}; damaged: {names}. Nothing was "
+            f"changed. Bring the folder back from a copy and start the run again, or start another run whose model has the weights "
+            f"{self.checkpoint.weights}"
+        )
 
     def _make_optimizer(self, policy: Policy, config: Config) -> Optimizer:
         return Optimizer(policy.parameters, config.trainer, config.run.steps)

@@ -62,6 +62,16 @@ checkpoint.write(Path({str(tmp_path)!r}), 2, {{"w": torch.ones(2)}}, {{}}, die i
     assert not list(tmp_path.glob(".new-*"))
 
 
+def test_a_folder_is_on_disk_before_its_name_is(tmp_path, monkeypatch):
+    """A2. After a power cut the rename may be there, and entries of the folder not, unless they were flushed first."""
+    done = []
+    sync, rename = checkpoint.sync_folder, os.rename
+    monkeypatch.setattr(checkpoint, "sync_folder", lambda folder: (done.append(folder.name), sync(folder)))
+    monkeypatch.setattr(os, "rename", lambda one, other: (done.append("rename"), rename(one, other)))
+    checkpoint.write(tmp_path, 1, TENSORS, {})
+    assert done[0].startswith(".new-") and done[1:3] == ["rename", tmp_path.name]
+
+
 def test_only_the_newest_are_kept(tmp_path):
     """D10. trainer.checkpoints_kept."""
     for version in range(5):

@@ -5,8 +5,10 @@ import torch
 
 from gyre.clock import ManualClock
 from gyre.config import Config, ModelConfig, RunConfig, TrainerConfig
+from gyre.errors import GaveUp
 from gyre.records import BatchClosed, MicroStep
 from gyre.run_folder import RunFolder
+from services.trainer.core.events import Batch
 from services.trainer.core.facts import batch_of
 from services.trainer.gradient import accumulate
 from services.trainer.learner import Learner
@@ -50,6 +52,37 @@ def update(model_directory, folder, cells: list[list[str]], trainer: TrainerConf
     by_sample = trained_samples(batch, micro_cells, seen)
     fact = learner.update(total_P.clone(), batch, micro_cells, by_sample, {}, 0.0)
     return fact, total_P, by_sample
+
+
+def learner_in(model_directory, folder, kept: int = 2) -> Learner:
+    run = RunFolder(folder)
+    run.make()
+    config = Config(model=ModelConfig(path=str(model_directory)), trainer=TrainerConfig(checkpoints_kept=kept))
+    return Learner(run, config, Policy(model_directory), ManualClock(5.0))
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_does_not_go_on_without_the_steps_it_had(model_directory, tmp_path):
+    """A2, D10. Versions 1 and 2 are made, and 2 is damaged. Where step 1 is on record its micro-steps are gone: the core gives up, and says which
+    folder it is; where a crash came before the fact they come again, and version 2 is made anew. The whole one stays in either case."""
+    learner = learner_in(model_directory, tmp_path)
+    for _ in range(2):
+        learner.update(None, Batch((), (), 1), {}, {}, {}, 0.0)
+    (tmp_path / "checkpoints" / "v000002" / "state.msgpack").write_bytes(b"torn")
+    again = learner_in(model_directory, tmp_path, kept=1)
+    assert again.version == 1 and again.checkpoint.weights.exists()
+    with pytest.raises(GaveUp, match=r"version 2 is on record.*of version 1; damaged: .*v000002\."):
+        again.check_goes_on({0, 1})
+    again.check_goes_on({0})
+    again.update(None, Batch((), (), 1), {}, {}, {}, 0.0)
+    assert learner_in(model_directory, tmp_path).version == 2
+
+
+def test_a_run_of_which_no_checkpoint_is_whole_is_not_begun_anew(model_directory, tmp_path):
+    """A2. Version 0 would be written beside what is left, and the newest kept."""
+    learner_in(model_directory, tmp_path)
+    (tmp_path / "checkpoints" / "v000000" / "optimizer.pt").unlink()
+    with pytest.raises(GaveUp, match="none of the checkpoints v000000"):
+        learner_in(model_directory, tmp_path)
 
 
 @pytest.mark.parametrize("norm", NORMS)
