@@ -54,7 +54,8 @@ def run_ledger(folder: RunFolder, *arguments: str, timeout_s: float | None = Non
 
 
 def run_service(service: str, folder: RunFolder, *arguments: str, timeout_s: float | None = None) -> dict[str, Any]:
-    """What a process of `services.<service>` says as JSON about the run's folder, and ends. Raises NotFound, Unavailable.
+    """What a process of `services.<service>` says as JSON about the run's folder, and ends. Raises NotFound, Unavailable; UnicodeEncodeError
+    for words that are not UTF-8, before anything is done.
 
     What somebody typed is an argument's value, `--name=VALUE`, and never an argument: it may look like an option.
     """
@@ -68,6 +69,8 @@ def run_service(service: str, folder: RunFolder, *arguments: str, timeout_s: flo
         "CRITICAL",
         *arguments,
     ]
+    for word in command:
+        word.encode()
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=os.environ)
     except subprocess.TimeoutExpired:

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from gyre.cli.screen import not_text
 from gyre.errors import Conflict, InvalidInput, NotFound, Unavailable
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
@@ -63,7 +64,7 @@ def request_of(kind: type, **fields: Any) -> Any:
     try:
         return kind(**fields)
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{error.object!r} cannot be asked about: it is not UTF-8 text") from error
+        raise not_text(error) from error
     except ValueError as error:
         raise InvalidInput(f"this cannot be asked: {error}") from error
 

@@ -11,7 +11,7 @@ import sys
 import click
 
 from gyre.cli.options import Group
-from gyre.cli.screen import paragraphs
+from gyre.cli.screen import not_text, paragraphs
 from gyre.errors import EXIT_USER_ERROR, ConfigError, Conflict, GyreError, InvalidInput, NotFound, Unavailable
 
 EXIT_FAILED = 1
@@ -92,6 +92,9 @@ def main() -> None:
     except GyreError as error:
         print(paragraphs(f"gyre: {error}"), file=sys.stderr)
         raise SystemExit(exit_code(error)) from None
+    except UnicodeEncodeError as error:
+        print(paragraphs(f"gyre: {not_text(error)}"), file=sys.stderr)
+        raise SystemExit(EXIT_USER_ERROR) from None
     except OSError as error:  # a full disk, a folder that may not be written: nothing of ours is broken
         if error.errno is None:
             raise

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from gyre.errors import InvalidInput
+
 LINE_CHARACTERS_MAX = 2_000
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -38,6 +40,11 @@ def line(text: str) -> str:
 def paragraphs(text: str) -> str:
     """As `line`, for texts whose new lines are meant: an error and its hints."""
     return "\n".join(_cut(_LINES.sub(_written, one[: LINE_CHARACTERS_MAX + 1]), len(one)) for one in text.split("\n"))
+
+
+def not_text(error: UnicodeEncodeError) -> InvalidInput:
+    """What there is to say of a word or a path that somebody typed, and that no message and no file of ours can hold."""
+    return InvalidInput(f"{error.object!r} is not UTF-8 text")
 
 
 def say(text: str) -> None:
