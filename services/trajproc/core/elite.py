@@ -13,7 +13,9 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gyre.records import Row
+import numpy as np
+
+from gyre.records import Row, array, pack
 from services.trajproc.core.origins import are_mixed
 
 TURNING_SHARE = 0.5
@@ -21,13 +23,24 @@ TURNING_SHARE = 0.5
 
 
 def key_of(task_id: str, rows: Sequence[Row]) -> str:
-    """64 hexadecimal digits. Tokens, how they hang together, and which of them are targets; not log-probabilities, versions or credit."""
+    """64 hexadecimal digits. Tokens, how they hang together, and which of them are targets of one call; not log-probabilities, versions or credit,
+    nor how many other calls there were before: calls are counted as they first appear."""
     digest = hashlib.sha256(task_id.encode())
     for row in rows:
-        for part in (row.tokens, row.run_lengths, row.run_parents, row.sequences):
+        for part in (row.tokens, row.run_lengths, row.run_parents, _in_order_of_appearance(row.sequences)):
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
     return digest.hexdigest()
+
+
+def _in_order_of_appearance(sequences: bytes) -> bytes:
+    """int32[T]: calls, −1 where a token is no target → 0, 1, … by their first target."""
+    calls_T = array(sequences, "int32")
+    found, first, inverse_T = np.unique(calls_T, return_index=True, return_inverse=True)
+    first = np.where(found < 0, -1, first)  # stands before all calls
+    ranks = np.empty(len(found), np.int64)
+    ranks[np.argsort(first)] = np.arange(len(found))
+    return pack(ranks[inverse_T] - (found < 0).any(), "int32")
 
 
 def is_turning(successes: int, rewarded: int) -> bool:

@@ -1,6 +1,7 @@
 """The elite store (D9): what it admits, how it is bounded, what it replays, and that nothing of it stands in the batch's own books."""
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as settings_of
@@ -10,8 +11,11 @@ from gyre import ids
 from gyre import records as r
 from services.trajproc.core.elite import Elite, EliteStore, is_turning, key_of
 from services.trajproc.core.messages import sample_of_group
+from services.trajproc.core.rows import make_rows
+from services.trajproc.core.sampling import choose_paths
+from services.trajproc.core.tree import build_tree
 from services.trajproc.elite_files import EliteFiles
-from tests.unit.trajproc.builders import Live, config, dispatched, execution, group, opened, started, submitted
+from tests.unit.trajproc.builders import Live, call, config, dispatched, execution, group, opened, started, submitted
 from tests.unit.trajproc.test_trajproc_restart import SETTINGS, Mortal, World, scripts, timeless
 
 A, B, C, D = (ids.group_id(index) for index in range(4))
@@ -156,6 +160,22 @@ def test_failures_drops_and_samples_without_gradient_are_not_held():
     """D9: B's two succeed both and give no gradient; C's success is above no line; its failed member is not a success."""
     live = Holding(settings()).see(opened(0), *solved(B, [1.0, 1.0]), *solved(C, [1.0, 0.0]))
     assert [one.sample_id for one in live.processor.elites] == [f"{C}-e0-a1"]
+
+
+def test_the_same_solution_has_the_same_key_whatever_else_was_called_before_it():
+    """D9: two main calls of the same tokens; in the second execution a side call came before them and one between, so the two are numbered 1 and 3.
+    Other tokens, or targets of one call instead of two, are another solution."""
+
+    def key(*calls) -> str:
+        tree = build_tree(calls)
+        return key_of(A, make_rows(tree, choose_paths(tree, "s", 5), "s", np.ones(len(tree.calls)), 4096))
+
+    first, second = call([1, 2], [3, 4]), call([5], [6], index=1, parent=0, cut=4)
+    plain = key(first, second)
+    side, between = call([9], [9, 9], role="side"), call([8], [8], index=2, role="side")
+    assert plain == key(side, call([1, 2], [3, 4], index=1), between, call([5], [6], index=3, parent=1, cut=4))
+    assert plain != key(first, call([5], [7], index=1, parent=0, cut=4))
+    assert key(call([1, 2], [3, 4])) != key(call([1, 2], [3]), call([], [4], index=1, parent=0, cut=3))
 
 
 def test_what_the_next_step_would_find_too_old_leaves():
