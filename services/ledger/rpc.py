@@ -1,4 +1,4 @@
-"""LedgerService: each call runs one query in a thread, on a snapshot of its own."""
+"""LedgerService: each call runs one query in a thread, on a snapshot of its own. What is larger than a message is refused, with where to have it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from gyre.api.ledger.v1 import ledger_pb2, ledger_pb2_grpc
 from gyre.config import Config
-from gyre.errors import GyreError, Unavailable
-from gyre.rpc import abort_with
+from gyre.errors import GyreError, Overloaded, Unavailable
+from gyre.rpc import MESSAGE_BYTES_MAX, abort_with
 from services.ledger import queries
 from services.ledger.core.tables import INTAKE
 from services.ledger.intake import Progress
@@ -20,6 +20,8 @@ from services.ledger.queries.doctor import Room
 from services.ledger.storage import Database
 
 FULL_NAME = "gyre.api.ledger.v1.LedgerService"
+ANSWER_BYTES_MAX = MESSAGE_BYTES_MAX - 1024
+"""Of an answer's text: what is around it in the message takes a few bytes."""
 
 
 class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
@@ -36,8 +38,7 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
     async def Ask(self, request, context: grpc.aio.ServicerContext):
         asked = Asked(self._run, self._config, tuple(request.names), request.after, request.limit, self._room)
         behind = await self._behind() if self._progress and request.question == "audit" else {}
-        answer = await self._ask(context, ask, request.question, asked)
-        return ledger_pb2.AskResponse(json=to_text({**answer, **behind}))
+        return ledger_pb2.AskResponse(json=await self._text(context, ask, request.question, asked, more=behind))
 
     async def _behind(self) -> dict[str, Any]:
         """What an audit of books that are being kept has not seen: `intake`: {waiting, set_aside}, null where the bus does not say."""
@@ -58,28 +59,24 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
         )
 
     async def Explain(self, request, context: grpc.aio.ServicerContext):
-        page = await self._ask(context, queries.explain, self._run, request.sample_id)
-        return ledger_pb2.ExplainResponse(json=to_text(page))
+        return ledger_pb2.ExplainResponse(json=await self._text(context, queries.explain, self._run, request.sample_id))
 
     async def GetDrops(self, request, context: grpc.aio.ServicerContext):
-        page = await self._ask(context, queries.drops, self._run, self._config)
-        return ledger_pb2.GetDropsResponse(json=to_text(page))
+        return ledger_pb2.GetDropsResponse(json=await self._text(context, queries.drops, self._run, self._config))
 
     async def GetBooks(self, request, context: grpc.aio.ServicerContext):
-        page = await self._ask(context, queries.books, self._run, self._config)
-        return ledger_pb2.GetBooksResponse(json=to_text(page))
+        return ledger_pb2.GetBooksResponse(json=await self._text(context, queries.books, self._run, self._config))
 
     async def GetBill(self, request, context: grpc.aio.ServicerContext):
-        page = await self._ask(context, queries.bill, self._run, self._config, tuple(request.by))
-        return ledger_pb2.GetBillResponse(json=to_text(page))
+        return ledger_pb2.GetBillResponse(
+            json=await self._text(context, queries.bill, self._run, self._config, tuple(request.by))
+        )
 
     async def GetQueues(self, request, context: grpc.aio.ServicerContext):
-        page = await self._ask(context, queries.queues, self._run)
-        return ledger_pb2.GetQueuesResponse(json=to_text(page))
+        return ledger_pb2.GetQueuesResponse(json=await self._text(context, queries.queues, self._run))
 
     async def GetTrace(self, request, context: grpc.aio.ServicerContext):
-        page = await self._ask(context, queries.trace, self._run, request.id)
-        return ledger_pb2.GetTraceResponse(json=to_text(page))
+        return ledger_pb2.GetTraceResponse(json=await self._text(context, queries.trace, self._run, request.id))
 
     async def GetIntake(self, request, context: grpc.aio.ServicerContext):
         stored = await self._ask(context, intake, self._run)
@@ -90,6 +87,21 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
         return ledger_pb2.GetIntakeResponse(
             stream_sequence=found.sequence, facts=stored["facts"], spans=stored["spans"], poison=found.set_aside
         )
+
+    async def _text(self, context: grpc.aio.ServicerContext, question: Callable[..., dict[str, Any]], *arguments: Any,
+                    more: dict[str, Any] | None = None) -> str:  # fmt: skip
+        """The answer and `more` as JSON, where it fits into a message; written beside the event loop, as the question is asked."""
+
+        def written(connection: sa.Connection) -> str:
+            text = to_text({**question(connection, *arguments), **(more or {})})
+            if (size := len(text.encode())) > ANSWER_BYTES_MAX:
+                raise Overloaded(
+                    f"the answer has {size} bytes and a message at most {ANSWER_BYTES_MAX}; "
+                    "a `gyre` command, or `python -m services.ledger --run DIR --print=QUESTION`, reads it from the database"
+                )
+            return text
+
+        return await self._ask(context, written)
 
     async def _ask(self, context: grpc.aio.ServicerContext, question: Callable[..., Any], *arguments: Any) -> Any:
         try:

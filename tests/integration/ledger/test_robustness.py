@@ -6,18 +6,20 @@ import random
 import resource
 
 import grpc
+import msgspec
 import pytest
 
 from gyre.api.ledger.v1 import ledger_pb2
 from gyre.bus import streams
 from gyre.bus.subjects import PREFIX, subject_of
+from gyre.cli.asking import ask_ledger
 from gyre.records import AlarmRaised, encode
 from services.trajproc.core.sampling import choose_paths
 from services.trajproc.core.tree import build_tree
 from services.trajproc.store import TreeStore
 from tests.integration.ledger.test_ledger_service import SETTINGS, SPEAKERS, Asking, gyre, printing, speak
 from tests.support import TestRun
-from tests.unit.ledger.ledger_history import RUN, call, history
+from tests.unit.ledger.ledger_history import RUN, call, dispatched, history, leased
 from tests.unit.trajproc.builders import call as tree_call
 from tests.unit.trajproc.generated import SAMPLE
 
@@ -160,6 +162,29 @@ async def test_questions_are_answered_by_name_and_paged_live_and_when_the_run_is
         await process.wait()
         assert await printing(run, "lineage", "v1", limit=100, after=first["next"]) == rest
         assert (await printing(run, "doctor"))["ill"] == []
+
+
+async def test_an_answer_larger_than_a_message_is_read_from_the_database(tmp_path):
+    """C12: a bill of 40 tasks with names of half a megabyte, 20 MB, of a run that is up: refused by name over gRPC, whole by the command."""
+    names = [f"task-{index}-" + "x" * 500_000 for index in range(40)]
+    facts = []
+    for index, name in enumerate(names):
+        submitted, told = dispatched(index, 0)
+        task = msgspec.structs.replace(submitted.task, task_id=name)
+        facts += [msgspec.structs.replace(submitted, task=task), told, leased(index, 0)]
+    async with TestRun(tmp_path, SETTINGS) as run, Asking(run) as ledger:
+        process = await run.start("services.ledger", endpoint="ledger")
+        await ledger.intake(await speak(run, facts))
+        asked = (ledger_pb2.AskRequest(question="bill", names=["task"]), ledger_pb2.GetBillRequest(by=["task"]))
+        for ask_it, request in zip((ledger.stub.Ask, ledger.stub.GetBill), asked, strict=True):
+            with pytest.raises(
+                grpc.aio.AioRpcError, match=r"the answer has 2\d{7} bytes and a message at most 16776192; a `gyre"
+            ) as refusal:
+                await ask_it(request)
+            assert refusal.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        bill = await asyncio.to_thread(ask_ledger, run.folder, "bill", "task")
+        assert [row["task"] for row in bill["rows"]] == sorted(names)
+        assert process.returncode is None and (await ask(ledger, "books"))["books"] is not None
 
 
 async def test_good_executions_become_an_offline_data_set(tmp_path):
