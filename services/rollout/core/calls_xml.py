@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from services.rollout.core.normal import finite
+
 MARK = "<function="
 _FUNCTION = re.compile(r"\s*<function=([^>\s]+)>(.*?)(?:</function>\s*)?", re.DOTALL)
 _PARAMETER = re.compile(r"\s*<parameter=([^>\s]+)>(.*?)</parameter>\s*", re.DOTALL)
@@ -66,6 +68,6 @@ def _value(text: str, schema: Any) -> Any:
     if text.strip() in _WORDS:
         return _WORDS[text.strip()]
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=finite, parse_constant=str)
     except (ValueError, RecursionError):
         return text

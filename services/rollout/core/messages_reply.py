@@ -7,7 +7,8 @@ needs one, but clients want it there.
 import json
 from typing import Any
 
-from services.rollout.core.normal import Call
+from services.rollout.core.normal import Call, finite
+from services.rollout.core.options import clean
 from services.rollout.core.reply import Head, Reply, named_event
 from services.rollout.core.request import ChatRequest
 
@@ -119,8 +120,11 @@ def _ending(reply: Reply) -> dict[str, Any]:
 
 
 def _tool_use(call: Call) -> dict[str, Any]:
-    """Arguments are a JSON object, or the text would be no call (toolcalls.py); NaN and Infinity, which are no JSON, are said as text."""
-    arguments = json.loads(call.arguments or "{}", parse_constant=str)
+    """Arguments are a JSON object, or the text would be no call (toolcalls.py). What they may hold and not every client's JSON does is said as text:
+    numbers too large for one, half characters."""
+    arguments = json.loads(call.arguments or "{}", parse_float=finite)
+    if "\\u" in call.arguments:
+        arguments = json.loads(clean(json.dumps(arguments, ensure_ascii=False)))
     return {"type": "tool_use", "id": call.call_id, "name": call.name, "input": arguments}
 
 

@@ -7,6 +7,7 @@ Reasoning is carried along all the same: a template may want to see it in turns 
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ def merged(messages: Iterable[Message], before: list[Message] | None = None) -> 
 def canonical_arguments(text: str) -> str:
     """Arguments that mean the same give the same text; what is no JSON stays as it is."""
     try:
-        value = json.loads(text or "{}", parse_float=_plain_number)
+        value = json.loads(text or "{}", parse_float=_plain_number, parse_constant=str)
     except (ValueError, RecursionError):
         return text.strip()
     return canonical_json(value)
@@ -145,10 +146,17 @@ def _same(one: Sequence[Message], other: Sequence[Message]) -> int:
     return next((at for at, is_same in enumerate(same) if not is_same and one[at] != other[at]), len(same))
 
 
-def _plain_number(text: str) -> int | float:
+def finite(text: str) -> float | str:
+    """A number of JSON; its text where it is too large for one, for what it would become is no JSON."""
     number = float(text)
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    return number if math.isfinite(number) else text
+
+
+def _plain_number(text: str) -> int | float | str:
+    number = finite(text)
+    return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 2**53 else number
 
 
 def _digest(before: bytes, text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=before[:64]).digest()
+    """Half characters count as the question marks that they are read as (options.clean)."""
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16, key=before[:64]).digest()

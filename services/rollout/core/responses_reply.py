@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from services.rollout.core.normal import Call
+from services.rollout.core.options import clean
 from services.rollout.core.reply import Head, Reply, named_event
 from services.rollout.core.request import ChatRequest, ToolName
 
@@ -154,7 +155,7 @@ def _call(call: Call, said: ToolName | None) -> Item:
         item["namespace"] = said.namespace
     if said and said.is_free_text:
         text = json.loads(call.arguments or "{}").get("input")
-        return {"type": "custom_tool_call", **item, "input": text if isinstance(text, str) else call.arguments}
+        return {"type": "custom_tool_call", **item, "input": clean(text) if isinstance(text, str) else call.arguments}
     return {"type": "function_call", **item, "arguments": call.arguments}
 
 

@@ -9,17 +9,26 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from services.rollout.core.calls_xml import MARK, Schemas, as_json, xml_call
-from services.rollout.core.normal import Call, Message, assistant
+from services.rollout.core.normal import Call, Message, assistant, finite
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
+
+def _refuse(word: str) -> None:
+    """NaN and Infinity, which Python takes for JSON."""
+    raise ValueError(f"{word} is no JSON")
+
+
 _BLOCK = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 _WORD = re.compile(r"\s*([{}:,])\s*")
 _decoder = json.JSONDecoder()
-_lenient = json.JSONDecoder(strict=False)
+_strict = json.JSONDecoder(parse_constant=_refuse)
+_lenient = json.JSONDecoder(strict=False, parse_float=finite, parse_constant=str)
+_HALF = re.compile("[\ud800-\udfff]")
 NO_SCHEMAS: Schemas = {}
 
 
@@ -93,25 +102,31 @@ def _name_and_arguments(block: str, schemas: Schemas) -> tuple[str, str] | None:
     return None
 
 
+def _is_name(name: Any) -> bool:
+    """Half characters, which JSON can name, are in none."""
+    return isinstance(name, str) and bool(name) and not _HALF.search(name)
+
+
 def _as_written(block: str) -> tuple[str, str] | None:
     """Raises ValueError where it is no JSON."""
-    value = json.loads(block)
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+    value = _strict.decode(block)
+    if not isinstance(value, dict) or not _is_name(value.get("name")):
         return None
     arguments = value.get("arguments", {})
     if isinstance(arguments, str):
-        return (value["name"], arguments) if isinstance(json.loads(arguments or "{}"), dict) else None
+        return (value["name"], arguments) if isinstance(_strict.decode(arguments or "{}"), dict) else None
     return (value["name"], _member_text(block, "arguments") or "{}") if isinstance(arguments, dict) else None
 
 
 def _repaired(block: str) -> tuple[str, str] | None:
-    """What models write for JSON: control characters as they are in texts, braces too many behind it; its arguments as JSON. Raises ValueError."""
+    """What models write for JSON: control characters as they are in texts, NaN and Infinity, braces too many behind it; its arguments as JSON. Raises
+    ValueError."""
     value, end = _lenient.raw_decode(block.lstrip())
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
+    if not isinstance(value, dict) or not _is_name(value.get("name")):
         return None
     arguments = value.get("arguments", {})
     if isinstance(arguments, str):
-        arguments = json.loads(arguments or "{}", strict=False)
+        arguments = _lenient.decode(arguments or "{}")
     if not isinstance(arguments, dict) or block.lstrip()[end:].strip("} \t\r\n"):
         return None
     return value["name"], as_json(arguments)
