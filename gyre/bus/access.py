@@ -1,4 +1,4 @@
-"""Least privilege on the bus: one NATS key for each service, which may publish only its own facts.
+"""Least privilege on the bus: one NATS key for each service, which may publish only its own facts and hear only what is sent to it.
 
 Keys are made on first start, readable by their owner only. A service holds its own seed; the server knows public keys.
 """
@@ -43,6 +43,11 @@ _CONSUMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
+def inbox_prefix(service: str) -> str:
+    """Where answers and deliveries come to a service, and to no other."""
+    return f"_INBOX_{service}"
+
+
 def seed_path(keys: Path, service: str) -> Path:
     return keys / f"nats-{service}.seed"
 
@@ -80,7 +85,7 @@ def _user(keys: Path, service: str, run: str) -> str:
     if service == "operator":
         publish += ["$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*"]
     allowed = ", ".join(f'"{subject}"' for subject in publish)
-    return f'  {{ nkey: {public}, permissions: {{ publish: [{allowed}], subscribe: ["_INBOX.>"] }} }}'
+    return f'  {{ nkey: {public}, permissions: {{ publish: [{allowed}], subscribe: ["{inbox_prefix(service)}.>"] }} }}'
 
 
 def _public_key(seed: Path) -> str:

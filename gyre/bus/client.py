@@ -24,6 +24,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from gyre import key_files
 from gyre.bus import streams
+from gyre.bus.access import inbox_prefix
 from gyre.bus.pull import Pull
 from gyre.bus.subjects import PREFIX, natural_key, subject_of, subject_pattern
 from gyre.errors import Conflict, InvalidInput, Unavailable
@@ -109,7 +110,8 @@ class Bus:
         try:
             client = await nats.connect(
                 url, name=f"{service}@{run}", max_reconnect_attempts=-1, reconnect_time_wait=RECONNECT_WAIT_S,
-                connect_timeout=5, error_cb=_log_error, ping_interval=10, pending_size=64 * 1024 * 1024, **options,
+                connect_timeout=5, error_cb=_log_error, ping_interval=10, pending_size=64 * 1024 * 1024,
+                inbox_prefix=inbox_prefix(service), **options,
             )  # fmt: skip
         except Exception as error:
             raise Unavailable(f"cannot reach the bus at {url}: {error}") from error

@@ -91,6 +91,29 @@ async def test_a_service_may_speak_only_its_own_subjects(tmp_path):
         await trainer.publish(opened(0))
 
 
+async def test_a_service_hears_only_what_is_sent_to_it(tmp_path):
+    """E (security): answers and deliveries, a call's record or a task with its payload among them, come to whom they are for."""
+    async with TestRun(tmp_path) as run:
+        trainer, ledger, operator = await run.bus("trainer"), await run.bus("ledger"), await run.bus("operator")
+        heard: list[str] = []
+
+        async def listen(message: Msg) -> None:
+            heard.append(message.subject)
+
+        for subject in ("_INBOX.>", "_INBOX_trainer.>", "_INBOX_operator.>", "*.>", ">"):
+            await ledger.client.subscribe(subject, cb=listen)
+        await ledger.client.flush()
+        await trainer.publish(opened(0))
+        async for fact, _ in operator.follow([r.StepOpened]):
+            assert fact.step == 0
+            break
+        await ledger.client.flush()
+        assert heard == []
+        async for fact, _ in ledger.follow([r.StepOpened]):
+            assert fact.step == 0
+            break
+
+
 async def test_a_durable_reader_gets_again_what_it_did_not_acknowledge(tmp_path):
     """C6: a fact is acknowledged when it is in the ledger, not before."""
     async with TestRun(tmp_path) as run:
