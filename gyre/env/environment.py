@@ -97,6 +97,8 @@ class Environment(ABC):
     outside: frozenset[str] = frozenset()
     """Tools that reach beyond `workspace` and `snapshot` (a search, a mail): where the world went back they are answered from the record, and not
     called a second time."""
+    score_s: float = 60.0
+    """A `score` that takes longer has hung, and its execution has failed. What it runs of the agent's must be cut off before."""
     reward_sum: float = 0.0
     """Of the rewards that `step` returned so far, in this instance."""
     calls_max: int | None = None

@@ -13,8 +13,6 @@ from gyre.errors import InvalidInput
 
 SCORE_TRIES_MAX = 3
 """A failed evaluation is tried again this often in all, then said to be invalid; it never becomes a zero (B4)."""
-SCORE_S = 60.0
-"""An evaluation that takes longer has hung."""
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +33,7 @@ async def judge(environment: Environment, worker: Worker, turns: dict[str, int])
     problem, looked_at = "", partial(_checked, dict(environment.milestones), turns)
     for tries in range(1, SCORE_TRIES_MAX + 1):
         try:
-            evaluated = await worker.call(environment.score, timeout_s=SCORE_S, then=looked_at)
+            evaluated = await worker.call(environment.score, timeout_s=environment.score_s, then=looked_at)
         except (Hung, Rubbish):
             raise
         except Exception as error:

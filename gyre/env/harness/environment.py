@@ -46,6 +46,8 @@ POLL_S = 0.25
 IDLE_CPU_SHARE = 0.05
 """Of one core. What works less, says nothing and asks nothing is idle: event loops that wait use about a hundredth."""
 DETAIL_CHARS = 1500
+SCORE_SPARE_S = 120.0
+"""What `evaluate` may take beside a check that runs into its bound: for the copy, and for the end of what was run."""
 VERSION_S = 60.0
 SPENT = re.compile(
     r"(turns|calls|tokens)_exceeded|this execution has (?:made|sampled|begun) its [0-9]+ (turns|calls|tokens)"
@@ -62,7 +64,8 @@ class HarnessEnvironment(SelfDriven):
     program: Program | None = None
     bounds: Bounds = Bounds()
     check_bounds: Bounds = Bounds(wall_s=60.0, cpu_s=60.0, memory_bytes=2 * 2**30, output_bytes=2**20)
-    """Of one `check`."""
+    """Of one `check`. What the agent left may never end by itself. To be judged after the whole wall clock, too, it must be cut off within the
+    gateway's grace, a fifth of that."""
     stall_s: float = 600.0
     is_relayed: bool = True
     """Its calls go through a relay, which tells it a key of its own and hides the gateway's deaths. Without one it is given the gateway's address and
@@ -86,6 +89,9 @@ class HarnessEnvironment(SelfDriven):
         """How the harness ended."""
         self.refusals: list[str] = []
         """What the gateway refused it for good."""
+        self.left_out = tree.LeftOut()
+        """Of what it left: what could not be judged, by kind (gyre.env.harness.tree)."""
+        self._is_settled = False
 
     # What an author writes
 
@@ -105,7 +111,8 @@ class HarnessEnvironment(SelfDriven):
         Raises NotStarted."""
         sandbox = self.make_sandbox()
         try:
-            await asyncio.to_thread(tree.copy, self.sandbox.work, sandbox.work)
+            await self._settle()
+            self.left_out |= await asyncio.to_thread(tree.copy, self.sandbox.work, sandbox.work)
             if hidden is not None:
                 await asyncio.to_thread(tree.overlay, hidden, sandbox.work)
             words = [fill(word, {"python": sys.executable, "work": str(sandbox.work)}) for word in command]
@@ -114,6 +121,10 @@ class HarnessEnvironment(SelfDriven):
             await asyncio.to_thread(sandbox.close)
 
     # Environment
+
+    @property
+    def score_s(self) -> float:
+        return self.check_bounds.wall_s + SCORE_SPARE_S
 
     def reset(self) -> list[dict[str, Any]]:
         found(self._program, self._path)
@@ -126,6 +137,7 @@ class HarnessEnvironment(SelfDriven):
     async def score(self) -> Score:
         if self.exit is None:
             return Score(outcome=0.0, valid=False, evidence={"error": "the harness has not ended"})
+        await self._settle()
         if inspect.iscoroutinefunction(self.evaluate):
             score = await self.evaluate(self.sandbox.work, self.exit)
         else:
@@ -139,8 +151,18 @@ class HarnessEnvironment(SelfDriven):
             "memory_bytes_max": self.exit.memory_bytes_max,
         }
         return msgspec.structs.replace(
-            score, evidence={"harness": how | {"refusals": self.refusals[-3:]}, **score.evidence}
+            score,
+            evidence={
+                "harness": how | {"refusals": self.refusals[-3:], "left_out": dict(self.left_out)},
+                **score.evidence,
+            },
         )
+
+    async def _settle(self) -> None:
+        """Once it has ended."""
+        if self.exit is not None and not self._is_settled:
+            self.left_out |= await asyncio.to_thread(tree.settle, self.sandbox.work)
+            self._is_settled = True
 
     def evidence(self) -> Evidence:
         where = found(self._program, self._path)

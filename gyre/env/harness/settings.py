@@ -22,7 +22,7 @@ from gyre.env.harness import tree
 from gyre.env.harness.environment import HarnessEnvironment
 from gyre.env.harness.programs import Program, fill
 from gyre.env.harness.sandbox import Bounds, Exit, Sandbox, Subprocess
-from gyre.errors import ConfigError
+from gyre.errors import ConfigError, InvalidInput
 
 CHECK_CHARS = 2000
 
@@ -74,7 +74,9 @@ def _made(settings: Settings, files: Path | None, hidden: Path | None) -> type[H
 
         def prepare(self, workspace: Path) -> str:
             if files is not None:
-                tree.copy(files, workspace)
+                left_out = tree.copy(files, workspace)
+                if left_out:
+                    raise InvalidInput(f"{files} cannot be copied whole: {dict(left_out)}")
             payload: dict[str, Any] = {"task_id": self.task.task_id, "seed": self.task.seed, **self.task.payload}
             return fill(settings.prompt, {name: str(value) for name, value in payload.items()})
 

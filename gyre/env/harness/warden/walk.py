@@ -13,14 +13,19 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 ENTRY_BYTES_MIN = 4096
 """What a file, link or folder takes at the least, for itself and its name: a million empty ones are no gift."""
 
+REMOVALS = 3
+"""There are file systems that leave out names when others are removed while they are listed."""
+
 
 def walk(
-    root: str | os.PathLike, failed: Callable[[OSError], None] = lambda error: None
+    root: str | os.PathLike,
+    failed: Callable[[OSError], None] = lambda error: None,
+    left: Callable[[str, int], None] = lambda name, holder: None,
 ) -> Iterator[tuple[int, os.DirEntry[str], list[str]]]:
     """Everything below `root`, a folder before what is in it: (descriptor of the folder that holds it, entry, names of the folders down to there).
 
     All three are good until the next is asked for. A folder that was removed or moved by then is not entered; of one that cannot be read `failed`
-    is told.
+    is told, and `left` (its name, descriptor of the folder that holds it) when all that is in a folder has been seen.
     Ends early where the tree is moved under its feet. Raises OSError where `root` is no folder that may be read.
     """
     here, names = os.open(root, FOLDER), list[str]()
@@ -33,11 +38,11 @@ def walk(
                 levels.pop()
                 if not above:
                     return
-                here, left = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here), here
-                os.close(left)
-                names.pop()
+                here, last = os.open("..", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here), here
+                os.close(last)
                 if _identity(here) != above.pop():
                     return
+                left(names.pop(), here)
                 continue
             name = levels[-1].pop()
             try:
@@ -48,8 +53,8 @@ def walk(
                 failed(error)
                 continue
             above.append(_identity(here))
-            here, left = below, here
-            os.close(left)
+            here, last = below, here
+            os.close(last)
             names.append(name)
             levels.append([])
             yield from _entries(here, names, levels[-1], failed)
@@ -82,62 +87,41 @@ def bytes_below(roots: list[str]) -> Iterator[int]:
                 yield total
 
 
+def forbidden(mode: int) -> int:
+    """The rights that its owner lacks to read it, or to work in it where it is a folder."""
+    wanted = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR if stat.S_ISREG(mode) else 0
+    return wanted & ~mode
+
+
 def permit(name: str | os.PathLike, folder: int | None = None) -> None:
-    """Its owner may read it, and work in it where it is a folder. A link stays as it is, and so does what it leads to. Raises OSError."""
+    """Give its owner what is `forbidden`. A link stays as it is, and so does what it leads to. Raises OSError."""
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         mode = os.fstat(held).st_mode
-        wanted = stat.S_IRWXU if stat.S_ISDIR(mode) else stat.S_IRUSR if stat.S_ISREG(mode) else 0
-        if mode & wanted != wanted:
-            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | wanted)
+        if missing := forbidden(mode):
+            os.chmod(f"/proc/self/fd/{held}", stat.S_IMODE(mode) | missing)
     finally:
         os.close(held)
 
 
 def remove(root: str | os.PathLike) -> None:
     """`root` and all below it. What the kernel will not let go of (a mount, a file marked as immutable) stays, and so do the folders around it."""
-    with contextlib.suppress(OSError):
-        permit(root)
-        top = os.open(root, FOLDER)
-        try:
-            while _remove_level(top):
-                pass
-        finally:
-            os.close(top)
-        os.rmdir(root)
-
-
-def _remove_level(top: int) -> bool:
-    """Files are removed, folders replaced by the folders in them; whether that changed anything."""
-    has_changed = False
-    for name in os.listdir(top):
+    for _ in range(REMOVALS):
         with contextlib.suppress(OSError):
-            if _unlinked(name, top):
-                has_changed = True
-                continue
-            permit(name, top)
-            folder = os.open(name, FOLDER, dir_fd=top)
-            try:
-                for child in os.listdir(folder):
-                    with contextlib.suppress(OSError):
-                        if not _unlinked(child, folder):
-                            permit(child, folder)  # to be moved a folder must be writable
-                            os.rename(child, os.urandom(16).hex(), src_dir_fd=folder, dst_dir_fd=top)
-                        has_changed = True
-            finally:
-                os.close(folder)
-            os.rmdir(name, dir_fd=top)
-            has_changed = True
-    return has_changed
+            permit(root)
+            for holder, entry, _names in walk(root, left=_remove_folder):
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        permit(entry.name, holder)
+                    else:
+                        os.unlink(entry.name, dir_fd=holder)
+            os.rmdir(root)
+            return
 
 
-def _unlinked(name: str, folder: int) -> bool:
-    """False: it is a folder. Raises OSError."""
-    try:
-        os.unlink(name, dir_fd=folder)
-    except IsADirectoryError:
-        return False
-    return True
+def _remove_folder(name: str, holder: int) -> None:
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=holder)
 
 
 def _identity(folder: int) -> tuple[int, int]:

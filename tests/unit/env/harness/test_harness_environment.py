@@ -1,18 +1,21 @@
 """A program as an agent: how it ends, and how what it left is judged (B1, B4)."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from gyre.env import Score, Task
+from gyre.env import Environment, Score, Task
 from gyre.env.driving import Access
 from gyre.env.ends import Limits
 from gyre.env.harness import Bounds, HarnessEnvironment, Program
 from gyre.env.harness.programs import fill, shipped
 from gyre.env.harness.settings import load
+from gyre.env.scoring import judge
 from gyre.env.wall import WallClock
+from gyre.env.worker import Threads, Worker
 from gyre.errors import ConfigError, InvalidInput
 from tests.support import until
 from tests.unit.env.doubles import ChatDouble
@@ -102,6 +105,48 @@ async def test_every_way_to_end_has_its_word(answer, changes, ending, reason, de
     assert detail in over.detail
     assert environment.exit.left == 0
     environment.close()
+
+
+ESCAPES = {
+    "closed": "mkdir x && touch x/y && chmod 000 x",
+    "deep": f"{sys.executable} -c \"import os\nfor _ in range(1100): os.mkdir('x'); os.chdir('x')\"",
+    "pipe": "mkfifo pipe",
+}
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+async def test_nothing_that_an_agent_leaves_keeps_it_from_being_judged(escape):
+    """An evaluation that cannot be carried out is no reward, so an agent that breaks it would take its failures out of training."""
+    over, environment, _ = await drive(say(f"do echo well > written; {ESCAPES[escape]}", "Done."))
+    assert (over.ending, over.reason) == ("completed", "stopped")
+    evaluated = await judge(environment, Worker(Threads()), {})
+    assert (evaluated.outcome, evaluated.valid, evaluated.tries) == (1.0, True, 1)
+    environment.close()
+    assert not environment.sandbox.work.parent.exists()
+
+
+async def test_a_working_folder_that_was_put_elsewhere_is_judged_as_an_empty_one():
+    _, environment, _ = await drive(say("do echo well > written; mv ../work ../kept; ln -s / ../work", "Done."))
+    evaluated = await judge(environment, Worker(Threads()), {})
+    assert (evaluated.outcome, evaluated.valid) == (0.0, True)
+    assert json.loads(evaluated.evidence_json)["harness"]["left_out"] == {"replaced": 1}
+    environment.close()
+
+
+async def test_what_never_ends_when_it_is_checked_is_a_failure_and_no_failed_evaluation(monkeypatch):
+    """The bound of the check comes before that of the evaluation, whatever the author has set."""
+    monkeypatch.setattr(Environment, "score_s", 0.1)
+    _, environment, _ = await drive(
+        say("do echo well > written", "Done."), check_bounds=Bounds(wall_s=0.5), evaluate=endless
+    )
+    evaluated = await judge(environment, Worker(Threads()), {})
+    assert (evaluated.outcome, evaluated.valid, json.loads(evaluated.evidence_json)["how"]) == (0.0, True, "wall")
+    environment.close()
+
+
+async def endless(environment: HarnessEnvironment, _workspace: Path, _ended) -> Score:
+    done = await environment.check(["{python}", "-c", "while True: pass"])
+    return Score(outcome=float(done.how == "exited" and done.code == 0), evidence={"how": done.how})
 
 
 @pytest.mark.parametrize("reason", ["wall", "truncated"])
