@@ -129,9 +129,9 @@ def send(pid: int, number: int) -> None:
 
 
 def _chase(mark: int, number: int) -> None:
-    """Numbers are given out in their order."""
+    """Numbers are given out in their order; where the newest is not told, there is no chase."""
     until_s, last = time.monotonic() + CHASE_S, 0
-    with open("/proc/loadavg", "rb") as file:
+    with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/loadavg", "rb") as file:
         while time.monotonic() < until_s:
             newest = int(os.pread(file.fileno(), 128, 0).split()[4])
             if newest != last and bears(newest, mark):
