@@ -9,6 +9,7 @@ reduce/            meeting points of gradient groups   snapshots/     states of 
 ledger.db          books, evidence, traces          model/         the policy before reinforcement learning
 elite/             rows of executions that are worth training again
 trees/             what was sampled in which context, sample by sample
+begun/             micro-steps in hand, and of which ones training processes died
 tokens/            what the trainer made of each target token, a file a training cell
 """
 
@@ -36,6 +37,7 @@ class RunFolder:
         self.checkpoints = self.root / "checkpoints"
         self.snapshots = self.root / "snapshots"
         self.reduce = self.root / "reduce"
+        self.begun = self.root / "begun"
         self.model = self.root / "model"
         self.trees = self.root / "trees"
         self.elite = self.root / "elite"

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from gyre.errors import InvalidInput, NotFound
 from gyre.records import MicroStep
+from services.trainer.begun import DEATHS_MAX, Begun
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
 from services.trainer.core.events import Verdict
@@ -26,12 +27,14 @@ class Claimant:
         self,
         claims: Claims,
         compute: Compute,
+        begun: Begun,
         claim_s: float,
         ask: Callable[[MicroStep], Awaitable[Verdict]],
         report: Report,
     ) -> None:
         self._claims = claims
         self._compute = compute
+        self._begun = begun
         self._pass_s = claim_s * PASS_SHARE
         self._ask = ask
         self._report = report
@@ -64,10 +67,16 @@ class Claimant:
             await self._claims.discard(micro.micro_id)
 
     async def _computed(self, micro: MicroStep) -> tuple[dict[str, SampleSeen], float]:
-        """What was seen of its samples, and the seconds it took. Rows that are lost or damaged will not come back: their samples are refused."""
+        """What was seen of its samples, and the seconds it took. Rows that are lost or damaged will not come back, and of what killed whoever
+        computed it the next would die too: their samples are refused."""
+        if (deaths := self._begun.deaths(micro.micro_id)) >= DEATHS_MAX:
+            reason = f"{deaths} training processes died while they computed it: more memory than the machine has, most likely"
+            log.error("%s: set aside: %s", micro.micro_id, reason)
+            return refused_whole(micro, reason), 0.0
         try:
             whole = self._claims.with_rows(micro)
         except (NotFound, InvalidInput) as error:
             log.error("%s: its rows cannot be had: %s", micro.micro_id, error)
             return refused_whole(micro, str(error)), 0.0
-        return await self._compute.micro_step(whole)
+        with self._begun.computing(micro.micro_id):
+            return await self._compute.micro_step(whole)

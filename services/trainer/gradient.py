@@ -45,6 +45,8 @@ GRADIENT_NORM_MAX = 1e15
 ADVANTAGE_MAX = 1e6
 """Rewards are at most 1 and groups have at most 1024 members: no credit comes near. A larger one may have no gradient and still spoil the loss."""
 REASON_CHARS_MAX = 300
+CPU_ALLOCATOR = "DefaultCPUAllocator"
+"""In the text of the RuntimeError by which torch says that a CPU's memory is used up."""
 
 Job = list[list[Row]]
 """Forwards of rows (plan_forwards)."""
@@ -102,7 +104,9 @@ def accumulate(
         try:
             for name, found in _add_job(policy, job, micro.step, config, collected):
                 sums[name].append(found)
-        except (InvalidInput, torch.OutOfMemoryError) as error:
+        except (InvalidInput, MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not _is_out_of_memory(error):
+                raise
             if collected is not None:
                 collected.forget(sample[0].sample_id for sample in apart)
             if len(apart) == 1:
@@ -134,7 +138,7 @@ def _add_job(
     policy: Policy, job: Job, step: int, config: TrainerConfig, collected: Collected | None
 ) -> list[tuple[str, Sums]]:
     """The job's gradient into the accumulators; for each forward what was seen of each of its samples. Raises InvalidInput, and
-    torch.OutOfMemoryError; then nothing was added."""
+    what `_is_out_of_memory` knows; then nothing was added."""
     is_split = len(job) > 1 and config.norm == "execution"
     counts_M = _kept(policy, job, step, config) if is_split else None
     parameters, seen = policy.parameters, []
@@ -150,11 +154,17 @@ def _add_job(
         parts = torch.autograd.grad(loss, parameters, allow_unused=True)
         total = list(map(_plus, total, parts))
     _check_gradient([part for part in total if part is not None])
-    for parameter, part in zip(parameters, total, strict=True):
-        if part is not None:
-            # a copy: autograd may give the same tensor for two parameters
-            parameter.grad = part.clone() if parameter.grad is None else parameter.grad.add_(part)
+    pairs = [(parameter, part) for parameter, part in zip(parameters, total, strict=True) if part is not None]
+    # All memory that this takes is had before the first is added. Copies: autograd may give the same tensor for two parameters.
+    fresh = {id(parameter): part.clone() for parameter, part in pairs if parameter.grad is None}
+    for parameter, part in pairs:
+        parameter.grad = fresh[id(parameter)] if parameter.grad is None else parameter.grad.add_(part)
     return seen
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """On a CPU torch has no type of its own for it, and numpy Python's."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or CPU_ALLOCATOR in str(error)
 
 
 def _plus(one: torch.Tensor | None, other: torch.Tensor | None) -> torch.Tensor | None:
@@ -173,8 +183,9 @@ def _check_gradient(parts: Sequence[torch.Tensor]) -> None:
 
 
 def refused_whole(micro: MicroStep, reason: str) -> dict[str, SampleSeen]:
-    """What was seen of a micro-step whose rows cannot be had."""
-    return {name: SampleSeen(refused=reason[:REASON_CHARS_MAX]) for name in micro.sample_ids}
+    """What was seen of a micro-step that is not computed."""
+    names = micro.sample_ids or list(dict.fromkeys(row.sample_id for row in micro.rows))
+    return {name: SampleSeen(refused=reason[:REASON_CHARS_MAX]) for name in names}
 
 
 def config_of(micro: MicroStep, config: TrainerConfig) -> TrainerConfig:

@@ -23,6 +23,7 @@ from gyre.records import MicroStep
 from gyre.rpc import open_channel
 from gyre.service import Context
 from gyre.tasks import end
+from services.trainer.begun import Begun
 from services.trainer.checkpoint import digest_of
 from services.trainer.claimant import Claimant
 from services.trainer.claims import HEARTBEATS, Claims
@@ -49,7 +50,8 @@ class Session:
         self._outgoing: asyncio.Queue[pb.TrainRequest | None] = asyncio.Queue()
         self._verdicts: dict[str, asyncio.Future[Verdict]] = {}
         self._computed: list[str] = []
-        self._claimant = Claimant(claims, compute, self._claim_s, self._ask, self._report)
+        begun = Begun(context.folder.begun)
+        self._claimant = Claimant(claims, compute, begun, self._claim_s, self._ask, self._report)
         self._is_leaving = False
         self._over = asyncio.Event()
         self._over.set()

@@ -19,6 +19,7 @@ from gyre.records import AlarmRaised, MicroStep, StepJoined
 from gyre.service import Context
 from gyre.tasks import end
 from gyre.telemetry import span
+from services.trainer.begun import Begun
 from services.trainer.claimant import Claimant
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
@@ -57,7 +58,8 @@ class StepShell:
         self._events: asyncio.Queue[tuple[e.Event, asyncio.Future | None]] = asyncio.Queue()
         self._seen: dict[str, MicroSeen] = {}
         self._verdicts: dict[str, asyncio.Future[e.Verdict]] = {}
-        self._claimant = Claimant(claims, compute, claim_s, self._ask, self._report)
+        self._begun = Begun(context.folder.begun)
+        self._claimant = Claimant(claims, compute, self._begun, claim_s, self._ask, self._report)
         self._claiming: asyncio.Task | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._sum_P: torch.Tensor | None = None
@@ -303,6 +305,7 @@ class StepShell:
             if cell != self._compute.cell:
                 self.service.send(cell, commit=pb.Commit(step=effect.step))
         await self._claims.commit(effect.micro_ids)
+        self._begun.forget(effect.micro_ids)
 
 
 def _refusals(step: int, refused: Mapping[str, str]) -> str:

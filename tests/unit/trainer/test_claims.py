@@ -6,6 +6,7 @@ import pytest
 from gyre.bus import BlobStore
 from gyre.records import MicroStep, Row, pack
 from gyre.records.codec import encode_rows
+from services.trainer.begun import Begun
 from services.trainer.claimant import Claimant
 from services.trainer.claims import Claims
 from services.trainer.core.events import Verdict
@@ -46,5 +47,5 @@ async def test_rows_are_read_only_when_the_core_wants_them_computed(tmp_path, ve
         return verdict
 
     gone = MicroStep(micro_id="m", step=0, group_id="g000001", rows=[], tokens=5, at_s=0.0, blob="0" * 64)
-    await Claimant(Held(None, BlobStore(tmp_path), 1.0), None, 1.0, ask, None)._settle(gone)
+    await Claimant(Held(None, BlobStore(tmp_path), 1.0), None, Begun(tmp_path / "begun"), 1.0, ask, None)._settle(gone)
     assert settled == ["m"]

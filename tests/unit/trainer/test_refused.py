@@ -1,6 +1,10 @@
 """A sample that cannot be trained is set aside whole, and the rest of its micro-step, batch and run go on without a trace of it (B1, E)."""
 
+import asyncio
 import math
+import signal
+import sys
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -13,6 +17,7 @@ from gyre.config import Config, ModelConfig, RunConfig, TrainerConfig
 from gyre.errors import ConfigError, GaveUp
 from gyre.records import MicroStep, Row, pack
 from gyre.run_folder import RunFolder
+from services.trainer.begun import DEATHS_MAX, Begun
 from services.trainer.claimant import Claimant
 from services.trainer.claims import Claims
 from services.trainer.compute import Compute
@@ -123,11 +128,72 @@ async def test_rows_that_are_lost_cost_their_samples_and_not_the_cell(tmp_path):
         told.append(words)
 
     gone = msgspec.structs.replace(micro([]), blob="0" * 64, sample_ids=["x", "y"])
-    await Claimant(Claims(None, BlobStore(tmp_path), 1.0), None, 1.0, ask, report)._settle(gone)
+    await Claimant(Claims(None, BlobStore(tmp_path), 1.0), None, Begun(tmp_path / "begun"), 1.0, ask, report)._settle(
+        gone
+    )
     ((name, seen, compute_s),) = told
     assert (name, compute_s, set(seen)) == (gone.micro_id, 0.0, {"x", "y"}) and all(
         one.refused for one in seen.values()
     )
+
+
+@pytest.mark.parametrize("allocate", [torch.empty, np.empty], ids=["torch", "numpy"])
+def test_a_sample_that_wants_more_memory_than_a_cpu_has_is_refused_alone(policy, monkeypatch, allocate):
+    """The real errors, of 4 PiB: of two samples in one forward the one of 60 tokens asks for them; any other error is a defect and is raised."""
+    right_P, _ = gradient_of(policy, [make_row("a", 1)])
+    whole = policy.target_logprobs
+
+    def hungry(forest):
+        if len(forest.tokens_T) >= 60:
+            allocate(2**50)
+        return whole(forest)
+
+    monkeypatch.setattr(policy, "target_logprobs", hungry)
+    found_P, seen = gradient_of(policy, [make_row("a", 1), make_row("p", 2, 60)])
+    assert not seen["a"].refused and "llocat" in seen["p"].refused and torch.equal(found_P, right_P)
+
+    def broken(_forest):
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(policy, "target_logprobs", broken)
+    with pytest.raises(RuntimeError, match="shapes"):
+        gradient_of(policy, [make_row("a", 1)])
+
+
+async def test_what_killed_every_process_that_computed_it_is_refused_and_what_one_was_killed_in_is_not(tmp_path):
+    """Real deaths, by SIGKILL in the midst of it: after one, and after one less than the bound, it is computed; then its samples are set aside,
+    and that stays so until its step is done. What was computed leaves no mark."""
+    program = (
+        "import os, pathlib, signal, sys; from services.trainer.begun import Begun\n"
+        "with Begun(pathlib.Path(sys.argv[1])).computing('s000000-g-m0'): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    root, computed, told = Path(__file__).parents[3], [], []
+
+    class Alive:
+        async def micro_step(self, micro: MicroStep):
+            computed.append(micro.micro_id)
+            return {"a": SampleSeen({"loss": 1.0})}, 0.1
+
+    async def ask(_micro: MicroStep) -> Verdict:
+        return Verdict.COMPUTE
+
+    async def report(_name: str, seen: dict[str, SampleSeen], _compute_s: float) -> None:
+        told.append({sample: bool(one.refused) for sample, one in seen.items()})
+
+    begun = Begun(tmp_path / "begun")
+    claimant = Claimant(Claims(None, BlobStore(tmp_path), 1.0), Alive(), begun, 1.0, ask, report)
+    for deaths in (1, DEATHS_MAX - 1, DEATHS_MAX):
+        for _ in range(deaths):
+            dying = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", program, str(tmp_path / "begun"), cwd=root
+            )
+            assert await dying.wait() == -signal.SIGKILL
+        assert begun.deaths("s000000-g-m0") == deaths
+        await claimant._settle(micro([make_row("a", 1)]))
+    assert told == [{"a": False}, {"a": False}, {"a": True}] and len(computed) == 2
+    assert begun.deaths("s000000-g-m0") == DEATHS_MAX
+    begun.forget(["s000000-g-m0"])
+    assert not list((tmp_path / "begun").iterdir())
 
 
 async def test_a_cell_says_in_its_log_what_it_refuses(policy, caplog):

@@ -96,7 +96,7 @@ async def begun(tmp_path, played: Played) -> tuple[StepShell, asyncio.Task]:
     facts.apply(BatchExtended(step=0, group_id="g", sample_ids=[], micro_ids=names, turns=1, turns_total=1, at_s=0.0))
     facts._closed[0] = Batch(tuple(names), tuple(f"{name}-e0-a1" for name in names), 2)
     context = SimpleNamespace(
-        config=SimpleNamespace(trainer=SimpleNamespace(claim_s=1.0)), folder=SimpleNamespace(reduce=tmp_path / "reduce"),
+        config=SimpleNamespace(trainer=SimpleNamespace(claim_s=1.0)), folder=SimpleNamespace(reduce=tmp_path / "reduce", begun=tmp_path / "begun"),
         clock=ManualClock(5.0),
     )  # fmt: skip
     shell = StepShell(context, played, played, played, played, facts)
