@@ -71,7 +71,7 @@ SET_ASIDE_REASONS: dict[str, str] = {
     "version_unknown": "a token's policy version was never published",
     "tokens_out_of_range": "a token id below zero, or beyond the model's vocabulary",
     "foreign_parent": "its parent belongs to another execution or attempt",
-    "orphan": "its parent is not on record, or was set aside itself",
+    "orphan": "its parent is not on record, or has no place itself",
     "missing": "counted by its execution's ending, and a minute later not on the stream, or not readable there",
 }
 """Reason → meaning for call records that are left out of their tree (CallSetAside)."""

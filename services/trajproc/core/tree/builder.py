@@ -51,7 +51,7 @@ class TreeBuilder:
     def orphans(self) -> dict[str, Problem]:
         """Records that wait for a parent, at once or through others: once nothing more arrives, their contexts cannot be known."""
         return {
-            record.call_id: Problem("orphan", f"its parent {parent} is not on record or was set aside itself")
+            record.call_id: Problem("orphan", f"its parent {parent} is not on record or has no place itself")
             for parent, records in self._waiting.items() for record in records
         }  # fmt: skip
 
