@@ -124,6 +124,7 @@ async def test_everything_twice_and_out_of_order_makes_the_same_books(tmp_path):
             told.append(
                 [await ask(ledger, question) for question in ("books", "audit", "drops", "bill", "tiers", "doctor")]
             )
+            told[-1][1].pop("intake")  # of the moment, not of the books
             found = await ledger.stub.GetIntake(ledger_pb2.GetIntakeRequest())
             assert found.facts == len(facts)
     assert told[0][:5] == told[1][:5]
