@@ -6,7 +6,8 @@ passed it. So a restarted scheduler has exactly the state that the first one had
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from gyre.bus import Bus
@@ -82,26 +83,27 @@ class Feed:
         """
         await self.tell(facts)
         sent = [self.state.groups.get(fact.group_id) for fact in facts if isinstance(fact, GroupDispatched)]
-        await self._offer([message for group in sent if group is not None for message in tasks(self.state, group)])
+        await self._offer(message for group in sent if group is not None for message in tasks(self.state, group))
 
     async def offer_again(self) -> int:
         """Publish the tasks of executions that were dispatched and never leased; the number of them.
 
         They may be on the queue already: server and gateway drop the repeat by its natural key.
         """
-        messages = [
+        return await self._offer(
             task(self.state, group, member)
-            for group in self.state.groups.values()
+            for group in list(self.state.groups.values())  # facts are folded meanwhile
             for member, execution in enumerate(group.executions.values())
             if execution.state == ExecutionState.QUEUED
-        ]
-        await self._offer(messages)
-        return len(messages)
+        )
 
-    async def _offer(self, messages: list[TaskDispatched]) -> None:
-        for first in range(0, len(messages), PUBLISHES_AT_ONCE):
-            chunk = messages[first : first + PUBLISHES_AT_ONCE]
+    async def _offer(self, messages: Iterable[TaskDispatched]) -> int:
+        """The number of them. Each is made when its turn comes: a task's payload is part of every message of its group."""
+        offered, left = 0, iter(messages)
+        while chunk := list(islice(left, PUBLISHES_AT_ONCE)):
             await asyncio.gather(*(self.bus.publish(message, self._root(message)) for message in chunk))
+            offered += len(chunk)
+        return offered
 
     def _root(self, message: TaskDispatched) -> str:
         """The root of the execution's trace, from submission to dispatch; its traceparent goes with the task."""

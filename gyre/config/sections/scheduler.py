@@ -66,6 +66,12 @@ class SchedulerConfig(Section):
     tenant_weights: dict[str, Annotated[float, Meta(gt=0.0)]] = {}
     """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named. Where any is
     set, the shares also bound what each tenant may have waiting in a tier; empty: anybody may fill it."""
+    evaluation_concurrency_max: Positive = 1_024
+    """Executions of evaluation tasks that may be unfinished at once, and, while there is something to train, that are sent between two publishes.
+    Evaluations are sent when they come, so this is what they can hold a step up by; too small: a large evaluation takes turns."""
+    evaluations_max: Positive = 10_000
+    """Executions of evaluation tasks that may wait or be unfinished; beyond it, submitters are told to wait. With `tenant_weights` each tenant
+    has its share of them."""
     anneal_steps: NotNegative = 0
     """Optimizer steps over which the temperature of tasks to be trained falls (or rises) to `anneal_to` times what they ask for, along a half cosine
     (D7): an execution's is that of the version it was dispatched at. 0: it stays as it is. Evaluations never change."""

@@ -1,4 +1,5 @@
-"""What is sent now (A4, C1): evaluations at once, train groups as the boundary or continuous dispatch asks, each tier inside its cap."""
+"""What is sent now (A4, C1): evaluations at once inside their bound, train groups as the boundary or continuous dispatch asks, each tier inside
+its cap."""
 
 import math
 from collections.abc import Iterator
@@ -28,6 +29,20 @@ def groups_due(state: State) -> int:
     return max(0, min(state.level, consumable) - state.outstanding_groups)
 
 
+def has_train_work(state: State) -> bool:
+    """A burst is open and goes on by itself, by what is outstanding or will be, or by what is_dry closes."""
+    if not state.is_burst_open:
+        return False
+    return state.outstanding_groups > 0 or is_dry(state) or (groups_due(state) > 0 and bool(state.queue.groups))
+
+
+def is_dry(state: State) -> bool:
+    """Nothing is left to train in a burst that has begun (all was dropped, or its first steps took more than planned): its steps must be opened all
+    the same, to be closed without gradient, or the next boundary would never come."""
+    has_begun = state.sent_groups > 0 or state.steps_done > state.opened_step
+    return state.outstanding_groups == 0 and has_begun and state.steps_done < state.burst_end
+
+
 def in_order(state: State) -> Iterator[Group]:
     """The queue as it would be sent, were there no caps."""
     selection = selected(state)
@@ -41,13 +56,13 @@ def selected(state: State) -> Selection:
 
 
 def select(state: State) -> list[Group]:
-    """Groups to be sent now: every evaluation, and train groups that are due, inside their tiers' caps.
+    """Groups to be sent now: evaluations inside their bound, and train groups that are due, inside their tiers' caps.
 
     What could not be sent at the boundary (nothing queued, tier full) follows later under the same policy version; once a cell has been released
     in this burst only what the remaining cells can hold at once (continuous dispatch has no such bound: it keeps its level). A group larger than
     its tier's cap goes when the tier is empty.
     """
-    chosen = list(state.evaluations.values())
+    chosen = state.evaluations.due(state.settings, has_train_work(state))
     due = groups_due(state)
     if due == 0 or not state.queue.groups:
         return chosen
@@ -82,9 +97,9 @@ def dispatched(state: State, group: Group, now_s: float) -> GroupDispatched:
     )  # fmt: skip
 
 
-def tasks(state: State, group: Group) -> list[TaskDispatched]:
+def tasks(state: State, group: Group) -> Iterator[TaskDispatched]:
     """The work-queue messages of a dispatched group, one a member; the same whenever they are made again."""
-    return [task(state, group, member) for member in range(group.size)]
+    return (task(state, group, member) for member in range(group.size))
 
 
 def task(state: State, group: Group, member: int) -> TaskDispatched:

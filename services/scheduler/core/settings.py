@@ -52,6 +52,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     aging_s: float = 600.0
     starvation_s: float = 3600.0
     tenant_weights: dict[str, float] = {}
+    evaluation_concurrency_max: int = 1_024
+    """E: evaluations' executions unfinished at once, and sent between two boundaries."""
+    evaluations_max: int = 10_000
+    """Evaluations' executions that wait or are unfinished."""
     anneal_steps: int = 0
     anneal_to: float = 1.0
     run_seed: int = 1
@@ -66,7 +70,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             training_cells=chosen.training_cells, standalone_cells=chosen.standalone_cells, streaming=chosen.streaming,
             dispatch=chosen.dispatch, release_share=chosen.release_share, is_two_way=chosen.mode == "elastic_plus" and chosen.plan_every_bursts == 0,
             tiers=tuple(chosen.tiers), order=chosen.order, aging_s=chosen.aging_s, starvation_s=chosen.starvation_s,
-            tenant_weights=dict(chosen.tenant_weights), anneal_steps=chosen.anneal_steps, anneal_to=chosen.anneal_to,
+            tenant_weights=dict(chosen.tenant_weights), evaluation_concurrency_max=chosen.evaluation_concurrency_max,
+            evaluations_max=chosen.evaluations_max, anneal_steps=chosen.anneal_steps, anneal_to=chosen.anneal_to,
             run_seed=config.run.seed, fingerprint=fingerprint,
         )  # fmt: skip
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from services.scheduler.core.estimate import Estimate
+from services.scheduler.core.evaluations import Evaluations
 from services.scheduler.core.fleet import Cell, Fleet
 from services.scheduler.core.groups import Group
 from services.scheduler.core.history import History
@@ -21,8 +22,8 @@ class State(msgspec.Struct):
 
     queue: Queue = msgspec.field(default_factory=Queue)
     """Train groups that wait."""
-    evaluations: dict[str, Group] = {}
-    """Evaluation groups that wait; they leave at the next decision."""
+    evaluations: Evaluations = msgspec.field(default_factory=Evaluations)
+    """Evaluation groups that wait, and what of them is unfinished."""
     groups: dict[str, Group] = {}
     """Dispatched, with members that are not final. A group that is in none of the three is over: late repeats of its facts are ignored."""
     group_of_task: dict[str, str] = {}

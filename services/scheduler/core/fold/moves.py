@@ -64,6 +64,8 @@ def _count(state: State, group: Group, change: Change) -> None:
     if active:
         state.finished -= active
         state.active_by_tier[group.tier] += active
+        if not is_trained:
+            state.evaluations.changed(group, active)
 
 
 def close_if_over(state: State, group: Group) -> None:

@@ -41,7 +41,7 @@ def _burst_opened(state: State, fact: r.BurstOpened) -> None:
     state.opened_step, state.burst_end = fact.first_step, fact.first_step + fact.steps
     state.need, state.carry = fact.need_groups, fact.carry_groups
     state.level = state.outstanding_groups + fact.need_groups
-    state.sent_groups = state.releases = 0
+    state.sent_groups = state.releases = state.evaluations.sent = 0
     state.core_stays = fact.core_stays
     state.knobs = Knobs(
         steps_per_publish=state.planned.steps_per_publish, extra_depth_steps=fact.extra_depth_steps, release_share=fact.release_share,
@@ -95,7 +95,7 @@ def _group_submitted(state: State, fact: r.GroupSubmitted) -> None:
     if group.is_trained:
         state.queue.push(group)
     else:
-        state.evaluations[fact.group_id] = group
+        state.evaluations.push(group)
     _forget_tasks(state)
 
 
@@ -113,7 +113,7 @@ def _forget_tasks(state: State) -> None:
 
 
 def _group_dispatched(state: State, fact: r.GroupDispatched) -> None:
-    group = state.queue.remove(fact.group_id) or state.evaluations.pop(fact.group_id, None)
+    group = state.queue.remove(fact.group_id) or state.evaluations.remove(fact.group_id)
     if group is None:
         return
     group.policy_version = fact.policy_version
@@ -134,6 +134,8 @@ def _group_dispatched(state: State, fact: r.GroupDispatched) -> None:
         state.untaken_groups += 1
         state.sent_groups += 1
         state.need = max(0, state.need - 1)
+    else:
+        state.evaluations.dispatched(group)
 
 
 HANDLERS = {

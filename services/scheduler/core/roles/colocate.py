@@ -34,7 +34,7 @@ def _should_train(state: State, now_s: float) -> bool:
         if state.is_in_step:
             return True
     return _is_worth_training(state, dispatch.groups_due(state), state.waterlevel) or (
-        work.burst_has_sent(state) and work.is_dry(state)
+        work.burst_has_sent(state) and dispatch.is_dry(state)
     )
 
 

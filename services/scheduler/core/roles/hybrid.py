@@ -48,7 +48,7 @@ def _should_return(state: State) -> bool:
         return False
     if state.was_in_vain and state.waterlevel > state.fleet.standalone_capacity:
         return False
-    return work.is_dry(state) or _is_enough(state, dispatch.groups_due(state))
+    return dispatch.is_dry(state) or _is_enough(state, dispatch.groups_due(state))
 
 
 def _is_enough(state: State, need: int) -> bool:

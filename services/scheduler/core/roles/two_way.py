@@ -54,7 +54,7 @@ def _has_work(state: State, now_s: float) -> bool:
     """Something to train now: a batch that is complete or about to be, a ready group, or an open batch that is not worked off."""
     if state.is_in_step and (state.closed_step >= state.steps_done or state.untaken_groups == 0):
         return True
-    if work.is_dry(state):
+    if dispatch.is_dry(state):
         return True
     if not state.settings.streaming:
         return work.batch_is_ready(state, dispatch.groups_due(state))

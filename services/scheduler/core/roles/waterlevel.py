@@ -53,8 +53,8 @@ def next_in(state: State) -> int | None:
 
 def _core_has_work(state: State) -> bool:
     if not state.settings.streaming:
-        return work.batch_is_ready(state, dispatch.groups_due(state)) or work.is_dry(state)
-    return state.outstanding_groups > 0 or work.is_dry(state)
+        return work.batch_is_ready(state, dispatch.groups_due(state)) or dispatch.is_dry(state)
+    return state.outstanding_groups > 0 or dispatch.is_dry(state)
 
 
 def _satellite_has_work(state: State, now_s: float) -> bool:

@@ -31,13 +31,6 @@ def burst_has_sent(state: State) -> bool:
     return state.is_burst_open and (dispatch.groups_due(state) == 0 or not state.queue.groups)
 
 
-def is_dry(state: State) -> bool:
-    """Nothing is left to train in a burst that has begun (all was dropped, or its first steps took more than planned): its steps must be opened all
-    the same, to be closed without gradient, or the next boundary would never come."""
-    has_begun = state.sent_groups > 0 or state.steps_done > state.opened_step
-    return state.outstanding_groups == 0 and has_begun and state.steps_done < state.burst_end
-
-
 def core_may_begin(state: State) -> bool:
     """It was asked for in this burst, or told at the boundary to stay. Any other core opens no step, whatever has become ready since: it has to
     come back first."""
@@ -61,6 +54,7 @@ def last_batch_is_open(state: State) -> bool:
 
 
 def unfinished_with(state: State, need: int) -> int:
-    """w once `need` more groups and the waiting evaluations are sent, executions."""
-    unsent = [*islice(dispatch.in_order(state), need), *state.evaluations.values()]
-    return state.waterlevel + sum(group.size for group in unsent)
+    """w once `need` more groups and the evaluations for which there is room are sent, executions."""
+    room = state.evaluations.room(state.settings, is_training=False)  # the boundary's bound begins anew
+    evaluations = min(state.evaluations.num_waiting, max(0, room))
+    return state.waterlevel + evaluations + sum(group.size for group in islice(dispatch.in_order(state), need))
