@@ -86,22 +86,29 @@ class Evaluations(msgspec.Struct):
         if not self.groups or room <= 0:
             return []
         is_unused = room == settings.evaluation_concurrency_max
-        line = [(self.unfinished.get(tenant, 0) / settings.weight(tenant), tenant) for tenant in self.waiting]
+        following = {tenant: iter(mine) for tenant, mine in self.waiting.items()}
+        line = [
+            (self.unfinished.get(tenant, 0) / settings.weight(tenant), self._arrival(next(names)), tenant)
+            for tenant, names in following.items()
+        ]
         heapq.heapify(line)
-        following = {tenant: iter(mine.items()) for tenant, mine in self.waiting.items()}
         chosen: list[Group] = []
         while line:
-            load, tenant = line[0]
-            name, size = next(following[tenant], ("", 0))
-            if not name:
-                heapq.heappop(line)
-                continue
-            if size > room and not (is_unused and not chosen):
+            load, (_, name), tenant = line[0]
+            group = self.groups[name]
+            if group.size > room and not (is_unused and not chosen):
                 break  # whoever is next waits for room: smaller ones that passed it by would keep it waiting for ever
-            chosen.append(self.groups[name])
-            room -= size
-            heapq.heapreplace(line, (load + size / settings.weight(tenant), tenant))
+            chosen.append(group)
+            room -= group.size
+            if (name := next(following[tenant], "")) == "":
+                heapq.heappop(line)
+            else:
+                heapq.heapreplace(line, (load + group.size / settings.weight(tenant), self._arrival(name), tenant))
         return chosen
+
+    def _arrival(self, name: str) -> tuple[float, str]:
+        """Where loads are equal the first that came goes first: a large group, for which all must have ended, has its turn so."""
+        return self.groups[name].submitted_at_s, name
 
     def _wait(self, group: Group, by: int) -> None:
         self.num_waiting += by

@@ -73,6 +73,20 @@ def test_tenants_take_turns_by_weight():
     assert Counter(state.groups[group].task.tenant for group in sent(state)) == {"a": 2}
 
 
+def test_a_large_group_has_its_turn_beside_a_tenant_that_always_has_small_ones():
+    """Group 1 needs all four places. `a`, whose name sorts first, has another one waiting whenever one ends: what came before goes before it,
+    nothing that came later."""
+    state = State(SETTINGS)
+    order = [("a", 1), ("b", 4), *[("a", 1)] * 6]
+    for index, (tenant, size) in enumerate(order):
+        fact = submitted(index, size, tenant)
+        apply(state, msgspec.structs.replace(fact, at_s=float(index)))
+    assert sent(state) == ["g000000"]
+    assert sent(state) == []
+    end(state, "g000000")
+    assert sent(state) == ["g000001"]
+
+
 def test_executions_are_counted_while_they_wait_and_while_they_run():
     """Twenty in all: eighteen wait or are unfinished, whichever it is."""
     state = waiting(SETTINGS, *[("a", 2)] * 9)
