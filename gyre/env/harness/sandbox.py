@@ -40,7 +40,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     memory_bytes: int = 8 * 2**30
     """Sum of what is resident; pages that processes share count for each of them."""
     processes: int = 512
-    """Counted each second. Where it has a user of its own, the kernel keeps that user to 32 threads for each of them."""
+    """Counted each second. Where it has another user, the kernel keeps all that this user runs, other executions included, to 512 threads for each of
+    them (and to the hard limit of the environment process): those that must not starve each other for that second need a user each."""
     output_bytes: int = 64 * 2**20
     """Of standard output and error together; the last 64 KiB are kept."""
     disk_bytes: int = 4 * 2**30

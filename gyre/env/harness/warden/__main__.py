@@ -31,7 +31,9 @@ WALK_SHARE = 0.02
 WALK_SLICE_S = 0.005
 """And so much at once: whoever asks it to end is not kept waiting by a million files."""
 THREADS_PER_PROCESS = 32
-"""For the kernel, which counts threads, and those of all of a user's executions together."""
+EXECUTIONS_PER_USER = 16
+"""For the kernel, which counts threads, and those of all of a user's executions together: of these only their sum is bounded, so that one does not
+take another's. How many they are is not known here; beyond so many they share that sum."""
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 NAME = b"gyre-warden"
 """What `ps` shows: an agent that ends its own server by `pkill python` does not mean this."""
@@ -63,8 +65,9 @@ class Warden:
         try:
             self._command = self._start(write_end)
             self._child = self._command.pid
-        except OSError as error:
-            return {"how": "not_started", "detail": f"{self._spec['command'][0]}: {error.strerror}"}
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            why = getattr(error, "strerror", None) or error
+            return {"how": "not_started", "detail": f"{self._spec['command'][0]}: {why}"}
         finally:
             os.close(write_end)
         try:
@@ -92,8 +95,11 @@ class Warden:
         bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, largest)]
         user = self._spec["user"]
         if user is not None:
-            bounds.append((resource.RLIMIT_NPROC, self._bounds["processes"] * THREADS_PER_PROCESS))
+            threads = self._bounds["processes"] * THREADS_PER_PROCESS * EXECUTIONS_PER_USER
+            bounds.append((resource.RLIMIT_NPROC, threads))
         for kind, bound in bounds:
+            if (ours := resource.getrlimit(kind)[1]) != resource.RLIM_INFINITY:
+                bound = min(bound, ours)  # more than it has itself a process may not give
             resource.setrlimit(kind, (bound, bound))
         os.umask(0o022)
         if user is not None:

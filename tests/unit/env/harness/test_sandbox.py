@@ -198,6 +198,38 @@ async def test_a_program_that_is_not_there_is_not_started(sandbox):
     assert (await sandbox.run(["/bin/true"], {}, Bounds())).code == 0
 
 
+@pytest.mark.parametrize(
+    ("command", "bounds", "why"),
+    [(["true", "a\0b"], Bounds(), "null byte"), (["true"], Bounds(disk_bytes=2**65), "preexec_fn")],
+    ids=["a-word-that-no-command-can-have", "a-bound-that-no-kernel-knows"],
+)
+async def test_what_python_cannot_start_is_not_started_and_its_warden_was_not_killed(command, bounds, why, sandbox):
+    with pytest.raises(NotStarted, match=why):
+        await sandbox.run(command, {"PATH": os.environ["PATH"]}, bounds)
+
+
+@pytest.fixture
+def limited(tmp_path, monkeypatch):
+    """Wardens have these hard limits: files of 1 MiB, 500 threads."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/bash\nulimit -f 1024 -u 500\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
+async def test_a_bound_above_the_limit_of_this_process_is_that_limit(limited, sandbox):
+    ended = await (await sh(sandbox, "bash -c 'ulimit -Hf; ulimit -Sf'", disk_bytes=2**40)).wait()
+    assert (ended.how, ended.tail) == ("exited", "1024\n1024\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a command another user")
+async def test_so_is_the_bound_of_another_users_threads(limited):
+    sandbox = Subprocess(user=65534)
+    ended = await (await sh(sandbox, "bash -c 'ulimit -Hu; ulimit -Su'")).wait()
+    assert (ended.how, ended.tail) == ("exited", "500\n500\n")
+    sandbox.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a command another user")
 async def test_a_command_of_another_user_cannot_read_what_is_ours(tmp_path):
     secret = tmp_path / "key"
@@ -210,7 +242,7 @@ async def test_a_command_of_another_user_cannot_read_what_is_ours(tmp_path):
     ).wait()
     assert (
         ended.tail.startswith("65534")
-        and ended.tail.endswith(f"\n{3 * 32}\n")
+        and ended.tail.endswith(f"\n{3 * 32 * 16}\n")
         and "secret" not in ended.tail
         and "ermission denied" in ended.tail
     )
