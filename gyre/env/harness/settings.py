@@ -7,7 +7,7 @@ files = "package"                        # what the working folder begins with; 
 hidden = "tests"                         # put over a copy of what it left
 check = ["{python}", "-m", "unittest"]   # run there; exit code 0 is success
 
-[bounds]
+[bounds]                                 # what is not named here is HarnessEnvironment's; so with [check_bounds]
 cpu_s = 600
 """
 
@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     program: Program | None = None
     files: str = ""
     hidden: str = ""
-    bounds: Bounds = Bounds()
+    bounds: Bounds = HarnessEnvironment.bounds
     check_bounds: Bounds = HarnessEnvironment.check_bounds
     stall_s: float = HarnessEnvironment.stall_s
     is_relayed: bool = True
@@ -48,13 +48,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def load(file: Path) -> type[HarnessEnvironment]:
     """The environment that `file` describes. Raises ConfigError."""
     try:
-        settings = msgspec.convert(tomllib.loads(file.read_text()), Settings)
+        settings = msgspec.convert(_completed(tomllib.loads(file.read_text())), Settings)
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{file}: {error}") from error
     folders = {name: _folder(file, name, getattr(settings, name)) for name in ("files", "hidden")}
     return _made(settings, **folders)
+
+
+def _completed(said: dict[str, Any]) -> dict[str, Any]:
+    """Bounds that a table leaves out are the environment's own, not those of any command."""
+    given = {name: said[name] for name in ("bounds", "check_bounds") if isinstance(said.get(name), dict)}
+    return said | {
+        name: msgspec.to_builtins(getattr(HarnessEnvironment, name)) | table for name, table in given.items()
+    }
 
 
 def _folder(file: Path, name: str, text: str) -> Path | None:

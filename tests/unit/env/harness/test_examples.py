@@ -3,12 +3,15 @@
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from examples.harness.environment import Mend
 from examples.repair.packages import TEST_FILE, make_package
 from gyre.env import Task
+from gyre.env.harness import Bounds, HarnessEnvironment
 from gyre.env.harness.settings import load
+from gyre.errors import ConfigError
 from tests.support import ROOT
 from tests.unit.env.harness.test_harness_environment import AGENT, TASK, drive, say
 
@@ -36,6 +39,21 @@ async def test_the_example_without_code_says_what_is_right():
         assert over.reason == "stopped"
         assert (await environment.score()).outcome == outcome
         environment.close()
+
+
+def test_a_table_of_bounds_changes_what_it_names_and_nothing_else(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(HarnessEnvironment, "bounds", Bounds(processes=7))
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "a"\nharness = "codex"\nprompt = "p"\ncheck = ["true"]\n[bounds]\ncpu_s = 9\n[check_bounds]\nmemory_bytes = 5\n'
+    )
+    kind = load(file)
+    assert kind.bounds == Bounds(cpu_s=9.0, processes=7)
+    assert kind.check_bounds == msgspec.structs.replace(HarnessEnvironment.check_bounds, memory_bytes=5)
+    assert kind.check_bounds.wall_s == 60.0, "so that a check which does not end is cut off"
+    file.write_text(file.read_text() + "cpu = 1\n")
+    with pytest.raises(ConfigError, match="check_bounds"):
+        load(file)
 
 
 def test_its_agent_sees_the_package_and_its_tests(tmp_path: Path):
