@@ -1,6 +1,7 @@
 """Engines: one connection that writes, readers with snapshots of their own; migrations at start."""
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from gyre.errors import ConfigError, Unavailable
 from gyre.run_folder import RunFolder
 from services.ledger.core.tables import METADATA
 from services.ledger.storage.settling import settle_all
+from services.ledger.storage.trouble import is_trouble
+
+log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_S = 5.0
 """How long SQLite itself waits for another process's lock before the writer's own retries take over."""
@@ -68,7 +72,16 @@ class Database:
                 upgrade(connection)
                 if connection.dialect.supports_comments:
                     _comment(connection)
+            self._settle()
+
+    def _settle(self) -> None:
+        """As the writer does: groups that cannot be settled are asked without settled lines, only slower."""
+        try:
             settle_all(self.writing)
+        except Exception as error:
+            if is_trouble(error):
+                raise
+            log.warning("groups could not be settled: %s", error)
 
     @contextlib.contextmanager
     def usable(self) -> Iterator[None]:

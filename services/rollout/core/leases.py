@@ -169,12 +169,15 @@ class LeaseBook:
         self.leases: dict[str, Lease] = {}
         self._lease_s = lease_s
         self._attempts_max = attempts_max
-        self._orphans = {
-            execution: (attempts.newest(execution), now_s + lease_s)
+        self._starting = {
+            execution: attempts.newest(execution)
             for execution in attempts.unfinished()
             if attempts.is_current(execution, attempts.newest(execution))
         }
-        """Leased under an earlier gateway process, or another that is gone: attempt, and until when its environment may come here."""
+        """Leased before this process was: for a lease their environments may come here."""
+        self._starting_until_s = now_s + lease_s
+        self._orphans: dict[str, tuple[int, float]] = {}
+        """Leased at another gateway that is gone: attempt, and until when its environment may come here."""
 
     def orphaned(self, execution_id: str, now_s: float) -> None:
         """Its gateway is gone: for lease_s its environment may come here and go on with it. Repeats change nothing."""
@@ -185,6 +188,13 @@ class LeaseBook:
     def adopted(self, execution_id: str) -> None:
         """It is no orphan, or no more."""
         self._orphans.pop(execution_id, None)
+        self._starting.pop(execution_id, None)
+
+    def _awaited(self, execution_id: str, now_s: float) -> int:
+        """The attempt whose environment may still come here; 0 for none."""
+        begun = self._starting.get(execution_id, 0), self._starting_until_s
+        attempt, until_s = self._orphans.get(execution_id, begun)
+        return attempt if now_s < until_s else 0
 
     def attach(self, hello: Attachment, now_s: float) -> list[tuple[str, int]]:
         """A process (again) says what it runs; answers which of that is no longer wanted. Raises InvalidInput."""
@@ -248,8 +258,7 @@ class LeaseBook:
             lease = Lease(task, runner.executions[execution], runner.instance_id, now_s, now_s)
             self.leases[execution] = lease
             return Offer.CONTINUE, lease
-        orphan, until_s = self._orphans.get(execution, (0, 0.0))
-        if orphan > task.attempt_base and now_s < until_s:
+        if self._awaited(execution, now_s) > task.attempt_base:
             return Offer.PARK, None
         if self.attempts.made(execution, task.attempt_base) - releases >= self._attempts_max:
             return Offer.EXHAUSTED, None
@@ -311,7 +320,7 @@ class LeaseBook:
 
     def may_still_run(self, execution_id: str, now_s: float) -> bool:
         """An attached environment runs it, or one that an earlier gateway process knew may yet say so."""
-        return self.runs(execution_id) or now_s < self._orphans.get(execution_id, (0, 0.0))[1]
+        return self.runs(execution_id) or self._awaited(execution_id, now_s) > 0
 
     def runs(self, execution_id: str) -> bool:
         """An attached environment runs its present attempt."""

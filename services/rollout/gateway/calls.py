@@ -153,9 +153,10 @@ class ModelCalls:
 
     def hold(self, sample: str) -> None:
         """The execution is suspended: what begins from here on waits, what is being sampled is recorded and answered later; its place at a
-        cell is for others."""
-        self._held.add(sample)
-        if (entry := self._open.get(sample)) is None:
+        cell is for others. Not an attempt that is ending: its ending waits for its calls."""
+        if (entry := self._open.get(sample)) is None or not entry.closing:
+            self._held.add(sample)
+        if entry is None or entry.closing:
             return
         for running in entry.live:
             running.going.clear()

@@ -77,8 +77,9 @@ class Endings:
                 await held.delivery.ack()
 
     def _is_fenced(self, lease: Lease) -> bool:
-        """A newer attempt is on record: what this one says counts no longer, and the message on the queue is that one's."""
-        return self._book.attempts.newest(lease.execution_id) > lease.attempt
+        """A newer attempt is on record, or its ending: what this one says counts no longer, and the message on the queue is that one's."""
+        attempts, execution = self._book.attempts, lease.execution_id
+        return max(attempts.newest(execution), attempts.ended_attempt(execution)) > lease.attempt
 
     async def exhaust(self, delivery: Delivery) -> None:
         """Every attempt was lost: an ending on record, never a zero and never silence."""

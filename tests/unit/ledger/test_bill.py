@@ -3,18 +3,20 @@
 import importlib
 import itertools
 import random
+import sqlite3
 import tempfile
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gyre import records as r
 from gyre.config import PriceConfig
-from gyre.errors import InvalidInput
+from gyre.errors import InvalidInput, Unavailable
 from gyre.ids import execution_id, group_id, sample_id
 from services.ledger.core.costs import by_version, training_shares
 from services.ledger.queries import bill, books
@@ -239,3 +241,33 @@ def test_books_of_an_older_schema_are_billed_as_before_and_settle(tmp_path, monk
         ]  # fmt: skip
     assert asked(database, "attempt", "model_version") == before
     database.close()
+
+
+def test_groups_that_cannot_be_settled_stop_no_start(tmp_path, monkeypatch):
+    """C6: they are billed from their facts. What the database itself lacks is said."""
+    database = kept_books(tmp_path / "kept.db", retried())
+    before = asked(database, "attempt")
+    for kept, error in (
+        (True, sa.exc.DataError("", {}, sqlite3.IntegrityError("integer overflow"))),
+        (True, ValueError("a row like no other")),
+        (False, sa.exc.OperationalError("", {}, disk_error())),
+    ):
+
+        def fails(*_, error=error):
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr("services.ledger.storage.database.settle_all", fails)
+            if kept:
+                database.migrate()
+            else:
+                with pytest.raises(Unavailable, match="disk I/O error"):
+                    database.migrate()
+    assert asked(database, "attempt") == before
+    database.close()
+
+
+def disk_error() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    return error

@@ -279,6 +279,25 @@ async def test_a_call_that_waits_for_its_suspended_execution_ends_with_it(made):
     assert (totals.turns, totals.calls, bus.records) == (0, 0, [])
 
 
+async def test_an_attempt_that_is_ending_is_not_held(made):
+    """C2: a suspension that comes while its last call is put on record; the ending would wait for a call that waits for the resumption."""
+    calls, pool, bus, _ = made
+    pool.go.clear()
+    bus.stored.clear()
+    running = calls.begin(claims(), request(START), MAIN)
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(calls.stop("g000001-e0-a1"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    calls.hold("g000001-e0-a1")
+    bus.stored.set()
+    async with asyncio.timeout(5):
+        totals = await ending
+        with pytest.raises(ExecutionOver):
+            await running.done
+    assert (totals.calls, len(bus.records)) == (1, 1)
+
+
 async def test_a_call_that_is_being_sampled_at_a_suspension_is_recorded_and_answered_when_it_is_resumed(made):
     """C2: else its answer could be the execution's last word. The same for its retry after a restart, which finds the record."""
     calls, pool, bus, _ = made

@@ -166,7 +166,7 @@ async def test_what_is_given_back_while_the_attempt_before_is_closed_goes_back_t
     restored, delivery = Restored(), DeliveryDouble(task("a"), 2)
     restored.attempts.recorded("a", 1)
     case = Case([delivery], restored=restored)
-    case.leasing.book._orphans.clear()
+    case.leasing.book._starting.clear()
     case.calls.is_quiet.clear()
     case.bus.back.set()
     await case.settle()

@@ -3,10 +3,12 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from gyre.clock import ManualClock
 from gyre.records import ExecutionCommanded, ExecutionEnded, ExecutionLeased
 from services.rollout.core.ending import Said
-from services.rollout.core.leases import Offer
+from services.rollout.core.leases import Attempts, LeaseBook, Offer
 from services.rollout.gateway.peers import LEFT_LEASES, Peers
 from services.rollout.gateway.restore import Restored
 
@@ -117,17 +119,18 @@ async def test_what_another_gateway_ended_is_let_go_and_its_standing_order_with_
     await case.stop()
 
 
-async def test_a_fenced_attempts_ending_is_neither_put_on_record_nor_acknowledged():
-    """The process stands still for longer than a lease; the ending comes before the newer lease that others put on record meanwhile was folded."""
+@pytest.mark.parametrize("meanwhile", [[leased(2)], [leased(2), ended(2)]], ids=["leased", "leased and ended"])
+async def test_a_fenced_attempts_ending_is_neither_put_on_record_nor_acknowledged(meanwhile):
+    """The process stands still for longer than a lease; the ending comes before what others put on record meanwhile was folded."""
     case = Two()
     await case.hold()
     case.clock.advance(PAST_LEASE_S)
-    case.log.newest = 2
+    case.log.newest = len(meanwhile) + 1
     lease = case.leasing.lease("a")
     ending = asyncio.create_task(case.leasing.end(lease, Said("completed", "submitted", "", None)))
     await case.settle()
     assert not ending.done(), "it waits for what is on record"
-    case.log.put(leased(2))
+    case.log.put(*meanwhile)
     await ending
     assert [type(fact) for fact in case.bus.stored] == [ExecutionLeased] and case.delivery.said == []
     assert case.leasing.book.leases == {}
@@ -204,6 +207,21 @@ async def test_an_orphan_waits_for_its_environment_and_is_left_to_its_gateway_sh
     assert made.offer(task("a"), 3, clock.monotonic_s())[0] is Offer.ASSIGN
     made.release("a")
     assert not peers.is_left(task("a", attempt_base=3), made), "a new dispatch is nobody's"
+
+
+async def test_what_ran_when_this_gateway_began_has_its_lease_of_grace_whenever_its_own_gateway_dies():
+    clock = ManualClock(1000.0)
+    attempts = Attempts()
+    attempts.recorded("a", 1)
+    peers = Peers(LogDouble(), clock, "gateway", "here:1", LEASE_S, {"a": OTHER})
+    made = LeaseBook(attempts, LEASE_S, 5, clock.monotonic_s())
+    made.attach(process("p"), clock.monotonic_s())
+    clock.advance(100 * LEASE_S)
+    assert not peers.is_left(task("a"), made), "silent"
+    assert made.offer(task("a"), 2, clock.monotonic_s())[0] is Offer.PARK
+    clock.advance(LEASE_S)
+    assert not peers.is_left(task("a"), made)
+    assert made.offer(task("a"), 2, clock.monotonic_s())[0] is Offer.ASSIGN
 
 
 async def test_what_an_attached_environment_runs_goes_on_here_wherever_it_was_leased():
