@@ -99,12 +99,15 @@ class Relay:
         said = request.headers.get("authorization", "").partition(" ")[2] or request.headers.get("x-api-key", "")
         if request.method != "HEAD" and not secrets.compare_digest(said.strip().encode(), self.key.encode()):
             return _refusal(request, 401, "this key is not this execution's", "authentication_error", "invalid_api_key")
-        size = self._request_bytes_max if request.content_length is None else request.content_length
+        told = self._request_bytes_max if request.content_length is None else request.content_length
+        size = told if request.can_read_body else 0
         if size > self._request_bytes_max:
             return self._too_large(request)
-        async with self._room.of(size):
-            body = await _body(request, size)
-            return self._too_large(request) if body is None else await self._call(request, body)
+        async with self._room.of(size) as share:
+            if (body := await _body(request, size)) is None:
+                return self._too_large(request)
+            share.keep(len(body))
+            return await self._call(request, body)
 
     def _too_large(self, request: web.Request) -> web.Response:
         text = f"the body is too large: more than {self._request_bytes_max} bytes"
@@ -191,16 +194,32 @@ class _Room:
         self._given_back = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def of(self, size: int) -> AsyncIterator[None]:
+    async def of(self, size: int) -> AsyncIterator["_Share"]:
         while self._free < size:
             self._given_back.clear()
             await self._given_back.wait()
         self._free -= size
+        share = _Share(self, size)
         try:
-            yield
+            yield share
         finally:
-            self._free += size
-            self._given_back.set()
+            share.keep(0)
+
+    def give_back(self, size: int) -> None:
+        self._free += size
+        self._given_back.set()
+
+
+class _Share:
+    """What one call holds of a room."""
+
+    def __init__(self, room: _Room, size: int) -> None:
+        self._room, self._size = room, size
+
+    def keep(self, size: int) -> None:
+        """Only so much of it is needed from here on: a body of unknown size was given room for the largest."""
+        self._room.give_back(self._size - size)
+        self._size = size
 
 
 class _Closed(asyncio.Protocol):

@@ -144,6 +144,31 @@ async def test_no_more_bodies_are_held_than_there_is_room_for_and_the_rest_wait_
         assert [reply.status for reply in await asyncio.gather(*asking)] == [200] * 7 and len(gateway.seen) == 7
 
 
+async def test_a_call_holds_no_more_room_than_its_body_takes(monkeypatch):
+    """Of a body in pieces the size is known when it is whole, and what has no body needs no room: none keeps the next call waiting."""
+    monkeypatch.setattr(module, "OPEN_REQUESTS", 2)
+    is_back = asyncio.Event()
+
+    async def late(request: web.Request) -> web.Response:
+        await is_back.wait()
+        return web.json_response({"ok": 1})
+
+    async def pieces():
+        yield b"a"
+        yield b"sked"
+
+    async with Gateway(late) as gateway, relayed(gateway, 1000) as (relay, http):
+        asking = [asyncio.create_task(http.post(f"{relay.base}/v1/responses", data=pieces())) for _ in range(4)]
+        await until(lambda: len(gateway.seen) == 4)
+        asking.append(asyncio.create_task(http.post(f"{relay.base}/v1/responses", data=bytes(1000))))
+        await until(lambda: len(gateway.seen) == 5)
+        asking.append(asyncio.create_task(http.get(f"{relay.base}/v1/models")))
+        await until(lambda: len(gateway.seen) == 6)
+        assert [body for _, _, body in gateway.seen] == [b"asked"] * 4 + [bytes(1000), b""]
+        is_back.set()
+        assert [reply.status for reply in await asyncio.gather(*asking)] == [200] * 6
+
+
 async def test_connections_beyond_a_number_are_closed_and_others_serve_on(monkeypatch):
     """Each takes a descriptor of the process that all executions share."""
     monkeypatch.setattr(module, "CONNECTIONS_MAX", 3)
