@@ -11,6 +11,7 @@ import json
 import logging
 import secrets
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,12 @@ from gyre.errors import Unavailable
 from gyre.tasks import end
 
 log = logging.getLogger(__name__)
+
+SILENT_S = 1.0
+"""Whoever has said nothing for so long had the time to: of many that come at once the first requests are read after all are accepted."""
+CROWD_MAX = 512
+"""Connections that have not said whose they are, whatever they say and however new they are: each takes a descriptor. More than `unknown_max` plus
+what one pass of the loop accepts (100)."""
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +109,11 @@ class ToolGateway:
         self._proxy = Proxy(outside.rules, certificates, far_ssl)
         self._admitted: dict[str, _Admitted] = {}
         self._connections: set[asyncio.Task] = set()
-        self._unknown: dict[asyncio.Task, None] = {}
+        self._unknown: dict[asyncio.Task, Connection] = {}
         """Those that have not said whose they are, the oldest first."""
+        self._thinning: asyncio.Task | None = None
+        self._evicted = 0
+        """Of them, since that was last logged."""
         self._closing: set[asyncio.Future] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -125,7 +135,7 @@ class ToolGateway:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        await end(*self._connections)
+        await end(*self._connections, *([self._thinning] if self._thinning else []))
         for name in list(self._admitted):
             await self.dismiss(name)
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -155,11 +165,11 @@ class ToolGateway:
         rules = self._outside.rules
         task = asyncio.current_task()
         self._connections.add(task)
-        self._unknown[task] = None
-        if len(self._unknown) > rules.unknown_max:  # who holds them open without a word is not who has just come
-            next(iter(self._unknown)).cancel()
-            del self._unknown[next(iter(self._unknown))]
-        connection = Connection(reader, writer, rules.bytes_max, rules.idle_s)
+        connection = self._unknown[task] = Connection(reader, writer, rules.bytes_max, rules.idle_s)
+        if len(self._unknown) > max(CROWD_MAX, rules.unknown_max):
+            self._evict([next(iter(self._unknown))])
+        if len(self._unknown) > rules.unknown_max and (self._thinning is None or self._thinning.done()):
+            self._thinning = asyncio.create_task(self._thin())
         try:
             await self._converse(connection)
         except TooLarge as error:
@@ -178,6 +188,27 @@ class ToolGateway:
             self._connections.discard(task)
             self._unknown.pop(task, None)
             writer.close()
+
+    async def _thin(self) -> None:
+        """Until no more are unknown than may be: who holds connections open without a word is not who has just come."""
+        unknown_max = self._outside.rules.unknown_max
+        while len(self._unknown) > unknown_max:
+            await asyncio.sleep(
+                SILENT_S
+            )  # after which what has come meanwhile was read, however long the loop stood still
+            before_s = time.monotonic() - SILENT_S
+            silent = [task for task, line in self._unknown.items() if not line.has_spoken and line.opened_s <= before_s]
+            self._evict(silent[: max(0, len(self._unknown) - unknown_max)])
+            if self._evicted:
+                text = "%d connections that had not said whose they are were closed; there are %d, and %d may be"
+                log.warning(text, self._evicted, len(self._unknown), unknown_max)
+                self._evicted = 0
+
+    def _evict(self, tasks: list[asyncio.Task]) -> None:
+        for task in tasks:
+            task.cancel()
+            del self._unknown[task]
+        self._evicted += len(tasks)
 
     async def _converse(self, connection: Connection) -> None:
         held: list[_Admitted] = []
@@ -199,8 +230,9 @@ class ToolGateway:
         return True
 
     async def _next(self, connection: Connection, is_known: bool) -> Request | None:
+        left_s = connection.opened_s + self._outside.rules.unknown_s - time.monotonic()
         try:
-            async with asyncio.timeout(None if is_known else self._outside.rules.unknown_s):
+            async with asyncio.timeout(None if is_known else left_s):
                 return await connection.next()
         except TimeoutError:
             return None

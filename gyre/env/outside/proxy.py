@@ -55,9 +55,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     connections_max: int = 64
     """Of one execution at once."""
     unknown_max: int = 64
-    """Connections that have not said whose they are; where there are more the oldest is closed."""
+    """Connections that have not said whose they are; where there are more the oldest that say nothing are closed (gateway.py)."""
     unknown_s: float = 15.0
-    """How long a connection has for its first request."""
+    """How long a connection has to say whose it is."""
 
 
 class Proxy:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import ssl
+import time
 from dataclasses import dataclass, field
 
 import h11
@@ -63,6 +64,9 @@ class Connection:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bytes_max: int, idle_s: float
     ) -> None:
         self.reader, self.writer = reader, writer
+        self.opened_s = time.monotonic()
+        self.has_spoken = False
+        """Anything at all was read of it."""
         self._bytes_max, self._idle_s = bytes_max, idle_s
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._method = ""
@@ -133,5 +137,6 @@ class Connection:
                     data = await self.reader.read(CHUNK_BYTES)
             except (TimeoutError, OSError):
                 return None
+            self.has_spoken = True
             self._http.receive_data(data)
         return None if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED else event

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import socket
 from base64 import b64encode
 
 from gyre.env.outside import Outside, Rules
-from tests.support import until
+from tests.support import WAIT_S, until
 from tests.unit.env.test_outside import Far, ask, gateway, journal
 
 FEW = Rules(hosts=("127.0.0.1",), connections_max=4, unknown_max=4, unknown_s=600.0)
@@ -46,8 +47,37 @@ async def test_an_execution_that_holds_all_its_connections_keeps_nobody_else_out
         assert (await ask(mine, f"{far.base}/a"))[0] == 200
 
 
-async def test_connections_that_say_nothing_keep_nobody_out():
-    """A hundred of them: the oldest are closed, and whoever says who it is is answered."""
+async def test_many_that_come_at_once_are_all_read_before_any_is_taken_for_silent():
+    """Ninety in one pass of the loop, each with its request: every one is answered."""
+    rules = Rules(hosts=("127.0.0.1",), connections_max=100, unknown_max=4)
+    async with gateway(Outside(rules=rules)) as made:
+        mine = journal()
+        said = usage_of(made.admit("e0-a1", lambda: mine))
+        with contextlib.ExitStack() as stack:
+            lines = [stack.enter_context(socket.create_connection(("127.0.0.1", made.port))) for _ in range(90)]
+            for line in lines:  # none is accepted before we wait for anything
+                line.sendall(said)
+            loop = asyncio.get_running_loop()
+            for line in lines:
+                line.setblocking(False)
+                assert (await loop.sock_recv(line, 100)).startswith(b"HTTP/1.1 200")
+
+
+async def test_connections_that_are_slow_to_say_who_they_are_are_bounded_too(monkeypatch):
+    """None is silent, and all are new."""
+    monkeypatch.setattr("gyre.env.outside.gateway.CROWD_MAX", 6)
+    async with gateway(Outside(rules=FEW)) as made:
+        async with opened(made, 6, b"GET") as readers:
+            await until(lambda: sum(line.has_spoken for line in made._unknown.values()) == 6)
+            async with opened(made, 3, b"GET"):
+                for reader in readers[:3]:
+                    assert await reader.read() == b""
+                await until(lambda: len(made._connections) == len(made._unknown) == 6)
+
+
+async def test_connections_that_say_nothing_keep_nobody_out(monkeypatch, caplog):
+    """A hundred of them: the oldest are closed, which is logged, and whoever says who it is is answered."""
+    monkeypatch.setattr("gyre.env.outside.gateway.SILENT_S", 0.05)
     async with Far() as far, gateway(Outside(rules=FEW)) as made:
         mine = journal()
         way = made.admit("e0-a1", lambda: mine)
@@ -55,6 +85,7 @@ async def test_connections_that_say_nothing_keep_nobody_out():
             assert await readers[0].read() == b""
             await until(lambda: len(made._connections) <= 4)
             assert (await ask(way, f"{far.base}/a"))[0] == 200
+        assert "had not said whose they are were closed; there are" in caplog.text
 
 
 async def test_a_connection_has_little_time_to_say_whose_it_is():
@@ -67,6 +98,19 @@ async def test_a_connection_has_little_time_to_say_whose_it_is():
             assert (await known[0].readline()).startswith(b"HTTP/1.1 200")
             assert await slow[0].read() == b""
             assert made._admitted["e0-a1"].connections == 1
+
+
+async def test_wrong_keys_give_a_connection_no_more_time():
+    async with gateway(Outside(rules=Rules(hosts=("127.0.0.1",), unknown_s=1.0))) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        async with asyncio.timeout(WAIT_S):
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"GET /usage HTTP/1.1\r\nhost: x\r\n\r\n")
+                while await reader.read(1000):
+                    await asyncio.sleep(0.1)
+                    writer.write(b"GET /usage HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert not made._unknown
+        writer.close()
 
 
 async def test_wrong_keys_do_not_make_a_connection_known():
