@@ -9,6 +9,8 @@ VLLM := build/vllm
 SMOLLM2 := build/smollm2
 # A line for each test as it ends: those of other people's programs take seconds to minutes each.
 EACH := -vv --durations=5
+# Files of tests that run beside each other: they wait for processes as often as for a processor.
+AT_ONCE ?= 2
 # Their environments are compiled as they are imported, for most of them never is: which is kept, whatever the caller's habit.
 test-foreign test-adapters: export PYTHONDONTWRITEBYTECODE :=
 
@@ -28,7 +30,7 @@ train: venv  ## train the example agent through all five services
 	$(BIN)/gyre train examples/repair/train.toml
 
 test: venv  ## all tests but the slow ones
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' -n $(AT_ONCE) --dist loadfile
 
 test-slow: venv  ## real runs of many minutes
 	$(BIN)/python -m pytest -m slow --timeout 1800
