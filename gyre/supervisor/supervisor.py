@@ -27,7 +27,7 @@ from gyre.supervisor.child import Child, ProcessFailed, die_with_parent
 from gyre.supervisor.logs import keep_small
 from gyre.supervisor.plan import endpoint_names, stages
 from gyre.supervisor.restarts import RestartPolicy, restarts_max
-from gyre.tasks import end
+from gyre.tasks import end, surely, whole
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +61,13 @@ class Supervisor:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.shield(self.stop())
+        await self.stop()
 
     async def start(self) -> None:
-        """Everything is up when it returns; nothing is left running when it raises (Unavailable, ProcessFailed)."""
+        """Everything is up when it returns; nothing is left running when it raises (Unavailable, ProcessFailed), or is cancelled at any moment."""
+        await surely(self._start())
+
+    async def _start(self) -> None:
         self._failure = asyncio.get_running_loop().create_future()
         folder, config = self.folder, self.config
         folder.make()
@@ -80,7 +83,7 @@ class Supervisor:
             await self._start_bus(int(endpoints["bus"].rpartition(":")[2]))
             await self._start_children(endpoints)
         except BaseException:
-            await asyncio.shield(self.stop())
+            await self.stop()
             raise
 
     def _refuse_other_run(self) -> None:
@@ -99,7 +102,10 @@ class Supervisor:
         return await asyncio.shield(self._failure)
 
     async def stop(self) -> None:
-        """The reverse order of the start; returns when nothing is left."""
+        """The reverse order of the start; returns when nothing is left, also where it is cancelled."""
+        await whole(self._stop())
+
+    async def _stop(self) -> None:
         await end(*self._watches)
         self._watches.clear()
         while self._stages:

@@ -82,7 +82,8 @@ async def decide_for_ever(feed: Feed, clock: Clock) -> None:
         while decisions := decide(feed.state, clock.now_s()):
             await feed.publish(decisions)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(feed.changed.wait(), TICK_S)
+            async with asyncio.timeout(TICK_S):
+                await feed.changed.wait()
 
 
 async def tell_waterlevel(feed: Feed, clock: Clock, watched: Watched) -> None:

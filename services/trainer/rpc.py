@@ -81,7 +81,8 @@ class CoreService(core_pb2_grpc.CoreServiceServicer):
         stream = aiter(requests)
         with contextlib.suppress(StopAsyncIteration, TimeoutError, grpc.RpcError):
             while True:
-                message = await asyncio.wait_for(anext(stream), self._silence_s)
+                async with asyncio.timeout(self._silence_s):
+                    message = await anext(stream)
                 if self._outboxes.get(cell) is not outbox:
                     break
                 self._take(cell, message)

@@ -83,7 +83,8 @@ class Session:
         self._claimant.may_claim.clear()
         self._outgoing.put_nowait(pb.TrainRequest(leaving=pb.Leaving()))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._over.wait(), LEAVE_S_MAX)
+            async with asyncio.timeout(LEAVE_S_MAX):
+                await self._over.wait()
 
     async def _hear(self, stub: core_pb2_grpc.CoreServiceStub) -> None:
         try:

@@ -83,6 +83,15 @@ def test_only_the_bus_spells_a_subject():
             assert not wrong, f"{file.relative_to(ROOT)} spells {wrong}"
 
 
+def test_nobody_waits_in_a_way_that_forgets_a_cancellation():
+    """`asyncio.wait_for` of Python 3.11 drops a cancellation that comes with its result (gyre.tasks); `asyncio.timeout` does not."""
+    for folder in ("gyre", "services", "examples"):
+        for file in (ROOT / folder).rglob("*.py"):
+            used = [n.lineno for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Attribute) and n.attr == "wait_for"
+                    and isinstance(n.value, ast.Name) and n.value.id == "asyncio"]  # fmt: skip
+            assert not used, f"{file.relative_to(ROOT)} waits with asyncio.wait_for in lines {used}"
+
+
 @pytest.mark.parametrize("module", ["scheduler", "trajproc", "ledger", "rollout"])
 def test_the_control_plane_starts_without_torch(module):
     code = f"import sys, runpy; sys.argv = ['x']; import services.{module}.__main__; print('torch' in sys.modules)"

@@ -38,7 +38,7 @@ from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
 from gyre.supervisor import Supervisor
 from gyre.supervisor.plan import stages
-from gyre.tasks import end
+from gyre.tasks import end, whole
 
 POLL_S = 0.25
 FEED_EVERY_S = 0.1
@@ -48,8 +48,8 @@ even where the scheduler finds a batch half as full as planned: what a boundary 
 """
 STALL_S = 120.0
 """Without any fact for this long, and the wall clock of one execution beside, the run has stalled: that is a healthy run's longest silence."""
-STOP_AGAIN_S = 30.0
-"""Work that was cancelled leaves the bus in order, which takes seconds: a second cancellation before that would only disturb it."""
+STOP_AGAIN_S = 3.0
+"""Work that was cancelled takes its leave, which a second cancellation too soon would only disturb."""
 RETURN_S = 60.0
 """After the last publish cells go back to serving; the evaluation begins at the latest then, on those that serve."""
 INTAKE_S = 60.0
@@ -103,7 +103,7 @@ class Driver:
                 await end(failed, work, again_s=STOP_AGAIN_S)
         finally:
             with self._timed("stop"):
-                await asyncio.shield(supervisor.stop())
+                await supervisor.stop()
         self.wall_s["total"] = time.monotonic() - begun_s
         summary = summarize(
             self.config, fingerprint(self.config), self.progress, before, after, audit, books, self.wall_s
@@ -213,7 +213,7 @@ class Driver:
                 self._following.result()
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_S):  # not wait_for, which may forget a Ctrl-C (gyre.tasks)
+                async with asyncio.timeout(POLL_S):
                     await self._changed.wait()
             if self.progress.facts != facts:
                 facts, heard_s = self.progress.facts, time.monotonic()
@@ -253,7 +253,7 @@ class Driver:
         try:
             yield bus
         finally:
-            await bus.close()
+            await whole(bus.close())
 
     @contextlib.asynccontextmanager
     async def _scheduler(self) -> AsyncIterator[scheduler_pb2_grpc.SchedulerServiceStub]:

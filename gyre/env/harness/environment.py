@@ -41,6 +41,7 @@ from gyre.env.harness.relay import REQUEST_BYTES_MAX, Relay
 from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox, Subprocess
 from gyre.env.wall import WallClock
 from gyre.errors import InvalidInput
+from gyre.tasks import whole
 
 POLL_S = 0.25
 IDLE_CPU_SHARE = 0.05
@@ -187,7 +188,7 @@ class HarnessEnvironment(SelfDriven):
                 try:
                     why = await self._watch(running, relay, wall)
                 finally:
-                    self.exit = await asyncio.shield(running.stop())
+                    self.exit = await whole(running.stop())
             except NotStarted as error:
                 return Over("failed", "environment_error", str(error))
         self.refusals = relay.refusals if relay else []

@@ -24,6 +24,7 @@ import msgspec
 
 from gyre.env.harness.warden import processes, walk
 from gyre.errors import GyreError
+from gyre.tasks import whole
 
 WARDEN = Path(__file__).with_name("warden")
 LINE_BYTES_MAX = 1024 * 1024
@@ -108,7 +109,7 @@ class Sandbox(ABC):
         try:
             return await running.wait()
         finally:
-            await asyncio.shield(running.stop())
+            await whole(running.stop())
 
 
 class Subprocess(Sandbox):
@@ -167,7 +168,8 @@ class _Warded(Running):
         with contextlib.suppress(OSError, RuntimeError):
             self._process.stdin.write(b"stop\n")
         try:
-            return _exit_of(await asyncio.wait_for(asyncio.shield(self._reading), self._grace_s + WARDEN_GRACE_S))
+            async with asyncio.timeout(self._grace_s + WARDEN_GRACE_S):
+                return _exit_of(await asyncio.shield(self._reading))
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

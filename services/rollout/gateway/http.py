@@ -213,7 +213,8 @@ async def _moves(running: Running, pace: Pace, timeout_s: float) -> None:
         await asyncio.wait([running.done], timeout=timeout_s)
         return
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(running.changed.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await running.changed.wait()
 
 
 def _names(running: Running) -> dict[str, str]:

@@ -170,7 +170,8 @@ class Leasing:
                     is_asking = False
                 changed.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), TICK_S)
+                    async with asyncio.timeout(TICK_S):
+                        await changed.wait()
                 continue
             delivery = await self._queue.next(CLAIM_WAIT_S)
             is_asking = delivery is None

@@ -85,7 +85,8 @@ class Trees:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            out, err = await asyncio.wait_for(child.communicate(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                out, err = await child.communicate()
         except TimeoutError as error:
             raise Unavailable(f"the tree of {sample_id} was not read within {ANSWER_S:g} s") from error
         finally:
