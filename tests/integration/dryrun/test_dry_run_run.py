@@ -39,10 +39,20 @@ group_training_s = 1800.0
 """
 
 
+TWO_AT_ONCE = """
+variants_at_once = 2
+[[emulation.variants]]
+name = "small"
+role = "ours"
+[[emulation.variants]]
+name = "other"
+"""
+
+
 @pytest.fixture
-def started(tmp_path):
-    """The command, its folder being tmp_path/run; whatever is left of it is killed at the end."""
-    (tmp_path / "small.toml").write_text(CONFIG)
+def started(request, tmp_path):
+    """The command, its folder being tmp_path/run; whatever is left of it is killed at the end. Indirectly: what stands behind the configuration."""
+    (tmp_path / "small.toml").write_text(CONFIG + getattr(request, "param", ""))
     command = [
         sys.executable,
         "-m",
@@ -84,12 +94,16 @@ def test_a_small_configuration_runs_to_its_end_and_is_compared_with_the_simulato
     until_gone(lambda: of_run(tmp_path))
 
 
-def test_ctrl_c_stops_everything_in_order(started, tmp_path):
-    """Dry run: exit code 130, no traceback, no process left."""
-    while not (tmp_path / "run" / "small" / "logs" / "trainer-0.log").exists():
+@pytest.mark.parametrize("started", [TWO_AT_ONCE], indirect=True)
+@pytest.mark.parametrize("moment", ["logs/bus.log", "logs/scheduler.log", "logs/trainer-0.log", "summary.json"])
+def test_ctrl_c_at_any_moment_stops_everything_in_order(moment, started, tmp_path):
+    """Dry run: exit code 130, no traceback, no process left, while two variants start, wait for each other and run; the last is told thrice, and
+    while the simulator is asked."""
+    while not any((tmp_path / "run" / name / moment).exists() for name in ("small", "other")):
         assert started.poll() is None
         time.sleep(POLL_S)
-    started.send_signal(signal.SIGINT)
+    for _ in range(3 if moment == "summary.json" else 1):
+        started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=300)
     assert started.returncode == 130 and "Traceback" not in said
     until_gone(lambda: of_run(tmp_path))
