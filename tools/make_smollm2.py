@@ -25,6 +25,7 @@ def main(packages: Path, out: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
+    shutil.rmtree(out, ignore_errors=True)  # made by an older state of this file
     os.rename(temporary, out)
 
 
