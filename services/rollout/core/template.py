@@ -12,6 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from gyre.errors import ConfigError, InvalidInput
+from services.rollout.core.pieces import encoder
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 """A single text is no work for the library's pool of threads, which would also be in the way of forks."""
@@ -34,6 +35,8 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Tokenizer, source: str, special: dict[str, str], stop_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
+        self.encode = encoder(tokenizer, json.loads(tokenizer.to_str()), self._encode)
+        """Text → ids (list[int]); what is no added token is only text."""
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
@@ -83,10 +86,9 @@ class ChatTemplate:
         except (jinja2.TemplateError, TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"messages do not fit the model's chat template: {error}") from error
 
-    def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[
-            0
-        ].ids  # without offsets, which cost a third
+    def _encode(self, text: str) -> list[int]:
+        # without offsets, which cost a third
+        return self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids, special tokens included."""
