@@ -1,13 +1,12 @@
 """`gyre lineage NAME`: step ↔ samples ↔ groups ↔ weight versions, from any of them."""
 
-import time
 from pathlib import Path
 
 import click
 
 from gyre.cli.asking import ask_ledger
 from gyre.cli.options import find_run, json_option, print_json, run_option
-from gyre.cli.screen import clean
+from gyre.cli.screen import clean, clock
 
 
 @click.command()
@@ -38,7 +37,7 @@ def lineage(name: str, after: str, limit: int, run_folder: Path | None, as_json:
     for version in answer["versions"]:
         made = "the start" if version["made_by_step"] is None else f"step {version['made_by_step']}"
         at_s = version["published_at_s"]
-        when = f", published {time.strftime('%H:%M:%S', time.localtime(at_s))}" if at_s else ""
+        when = f", published {clock(at_s)}" if at_s else ""
         click.echo(
             f"  version {version['version']} of {made}{when}: sampled {version['tokens']:,} tokens of {version['samples']} of them"
         )

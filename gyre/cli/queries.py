@@ -4,7 +4,6 @@ A running run is asked by gRPC. When it is over its ledger is opened once more b
 """
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import grpc
 from gyre.cli.asking import ask_ledger
 from gyre.cli.live import address, as_dict, asked, connected
 from gyre.cli.options import find_run, json_option, print_json, run_option
-from gyre.cli.screen import clean
+from gyre.cli.screen import clean, clock
 from gyre.cli.watch import watch
 from gyre.errors import Unavailable
 from gyre.rpc.auth import read_key
@@ -126,9 +125,7 @@ def queues(run_folder: Path | None, as_json: bool) -> None:
         longest_s = max(point["wait_s_max"] for point in answer["curves"][name])
         for point in answer["curves"][name]:
             bar = "█" * round(40 * point["wait_s_mean"] / longest_s) if longest_s else ""
-            click.echo(
-                f"  {time.strftime('%H:%M:%S', time.localtime(point['from_s']))}  {point['wait_s_mean']:8.1f} s  {bar}"
-            )
+            click.echo(f"  {clock(point['from_s'])}  {point['wait_s_mean']:8.1f} s  {bar}")
 
 
 def _waiting_now(folder: RunFolder) -> list[dict[str, Any]] | None:

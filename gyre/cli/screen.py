@@ -5,6 +5,7 @@ what is longer than LINE_CHARACTERS_MAX is cut, with its length. `--json` is not
 """
 
 import re
+import time
 from typing import Any
 
 import click
@@ -40,6 +41,14 @@ def line(text: str) -> str:
 def paragraphs(text: str) -> str:
     """As `line`, for texts whose new lines are meant: an error and its hints."""
     return "\n".join(_cut(_LINES.sub(_written, one[: LINE_CHARACTERS_MAX + 1]), len(one)) for one in text.split("\n"))
+
+
+def clock(at_s: float) -> str:
+    """A moment as people here read it. `at_s` is whatever somebody wrote, also what no calendar has."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(at_s))
+    except (ValueError, OverflowError, OSError):
+        return f"{at_s:g} s"
 
 
 def not_text(error: UnicodeEncodeError) -> InvalidInput:

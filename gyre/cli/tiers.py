@@ -1,13 +1,12 @@
 """`gyre tiers`: waits and promotions of duration tiers as curves (C1)."""
 
-import time
 from pathlib import Path
 
 import click
 
 from gyre.cli.asking import ask_ledger
 from gyre.cli.options import find_run, json_option, print_json, run_option
-from gyre.cli.screen import clean
+from gyre.cli.screen import clean, clock
 
 BAR = 40
 
@@ -41,8 +40,7 @@ def _curve(points: list[dict]) -> None:
     for point in points:
         wait_s = point["wait_s"]
         middle, high = (round(BAR * wait_s[name] / longest_s) if longest_s else 0 for name in ("p50", "p99"))
-        clock = time.strftime("%H:%M:%S", time.localtime(point["from_s"]))
         click.echo(
-            f"  {clock}  p50 {wait_s['p50']:8.1f} s  p99 {wait_s['p99']:8.1f} s  promoted {point['promoted_share']:4.0%}  "
+            f"  {clock(point['from_s'])}  p50 {wait_s['p50']:8.1f} s  p99 {wait_s['p99']:8.1f} s  promoted {point['promoted_share']:4.0%}  "
             f"{'█' * middle}{'░' * (high - middle)}"
         )

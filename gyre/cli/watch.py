@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import click
 
 from gyre.cli.live import as_dict, scheduler
-from gyre.cli.screen import say
+from gyre.cli.screen import clock, say
 from gyre.errors import Unavailable
 from gyre.run_folder import RunFolder
 from gyre.tasks import end
@@ -40,7 +39,7 @@ async def _say_all(stream: Any, kind: str, as_json: bool) -> None:
 
 def _waterlevel(point: dict[str, Any]) -> str:
     return (
-        f"{_clock(point['at_s'])}  burst {point['burst']}  version {point['policy_version']}  waterlevel {point['waterlevel']} "
+        f"{clock(point['at_s'])}  burst {point['burst']}  version {point['policy_version']}  waterlevel {point['waterlevel']} "
         f"of {point['capacity']}  outstanding groups {point['outstanding_groups']}{_lost(point)}"
     )
 
@@ -48,11 +47,7 @@ def _waterlevel(point: dict[str, Any]) -> str:
 def _role(fact: dict[str, Any]) -> str:
     took = f"  {fact['duration_s']:.2f} s" if fact["duration_s"] else ""
     moved = f"  {fact['moved_calls']} calls moved" if fact["moved_calls"] else ""
-    return f"{_clock(fact['at_s'])}  {fact['cell']} → {fact['target']}: {fact['phase']}{took}{moved}{_lost(fact)}"
-
-
-def _clock(at_s: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at_s))
+    return f"{clock(fact['at_s'])}  {fact['cell']} → {fact['target']}: {fact['phase']}{took}{moved}{_lost(fact)}"
 
 
 def _lost(values: dict[str, Any]) -> str:

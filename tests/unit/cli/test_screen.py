@@ -1,6 +1,7 @@
 """Other people's text on a terminal: shown, never carried out; `--json` says exactly what is in the books (E, hostile content)."""
 
 import json
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from gyre.cli import trace
 from gyre.cli.main import gyre
-from gyre.cli.screen import LINE_CHARACTERS_MAX, clean, line, paragraphs
+from gyre.cli.screen import LINE_CHARACTERS_MAX, clean, clock, line, paragraphs
 from gyre.run_folder import RunFolder
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\nfake line\u202e\u200b\x00" + "x" * 1_000_000
@@ -99,3 +100,12 @@ def test_a_cycle_of_parents_is_shown_once_each():
         (1, "b"),
         (0, "e"),
     ]
+
+
+@pytest.mark.parametrize("at_s", [1e300, -1e300, float("nan"), float("inf"), 1e17])
+def test_a_moment_that_no_calendar_has_is_shown_as_it_was_written(at_s):
+    assert clock(at_s) == f"{at_s:g} s"
+
+
+def test_a_moment_is_shown_on_the_local_clock():
+    assert clock(time.mktime((2026, 11, 30, 14, 5, 9, 0, 0, -1))) == "14:05:09"
