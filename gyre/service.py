@@ -50,10 +50,8 @@ class Context:
         )
 
     def rpc_server(self, endpoint: str, request_bytes_max: int = REQUEST_BYTES_MAX) -> RpcServer:
-        """A server on the named endpoint, with the run's keys and tracing."""
-        from gyre.telemetry import server_interceptors
-
-        return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), server_interceptors(), request_bytes_max)
+        """A server on the named endpoint, with the run's keys."""
+        return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), request_bytes_max)
 
     def rpc_keys(self) -> dict[str, str]:
         """Role → key, of all roles: a service never listens openly. Raises NotFound, ConfigError."""

@@ -4,15 +4,14 @@ Context travels as W3C `traceparent` in NATS headers, records and gRPC metadata.
 exported in the background, and what had to be dropped is counted.
 """
 
-from gyre.telemetry.setup import client_interceptors, dropped_spans, server_interceptors, setup, shutdown
-from gyre.telemetry.spans import current_traceparent, emit_span, span, span_context, traceparent_of
+from gyre.telemetry.setup import dropped_spans, setup, shutdown
+from gyre.telemetry.spans import begin_span, current_traceparent, emit_span, span, span_context, traceparent_of
 
 __all__ = [
-    "client_interceptors",
+    "begin_span",
     "current_traceparent",
     "dropped_spans",
     "emit_span",
-    "server_interceptors",
     "setup",
     "shutdown",
     "span",

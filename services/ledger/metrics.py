@@ -34,6 +34,7 @@ class Metrics:
         self._registry = prometheus_client.CollectorRegistry()
         readers: list[MetricReader] = [PrometheusMetricReader(registry=self._registry, scope_info_enabled=False)]
         if otlp_endpoint:
+            logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter").setLevel(logging.ERROR)
             exporter = OTLPMetricExporter(endpoint=f"http://{otlp_endpoint}", insecure=True, timeout=5)
             readers.append(PeriodicExportingMetricReader(exporter, PUSHED_EVERY_MS))
         resource = Resource.create({"service.name": "gyre.ledger", "gyre.run": run})

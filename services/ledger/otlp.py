@@ -58,14 +58,15 @@ def span_rows(resource_spans: Iterable[Any]) -> Iterable[dict[str, Any]]:
 
 
 def _span(span: Any) -> dict[str, Any]:
+    status = span.status
     return {
         "trace_id": _hex(span.trace_id, "trace"), "span_id": _hex(span.span_id, "span"), "parent_id": span.parent_span_id.hex(),
         "name": text(span.name), "kind": span.kind,
         "start_ns": min(span.start_time_unix_nano, INT64_MAX), "end_ns": min(span.end_time_unix_nano, INT64_MAX),
         "attributes_json": to_json(_attributes(span.attributes)),
-        "links_json": to_json([[link.trace_id.hex(), link.span_id.hex()] for link in span.links]),
+        "links_json": to_json([[link.trace_id.hex(), link.span_id.hex()] for link in span.links]) if span.links else "[]",
         "links_dropped": span.dropped_links_count,
-        "status": span.status.code, "status_message": text(span.status.message),
+        "status": status.code, "status_message": text(status.message),
     }  # fmt: skip
 
 
@@ -79,6 +80,8 @@ def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     """OTLP AnyValue → what JSON can hold; bytes as hexadecimal."""
+    if said := value.string_value or value.int_value:  # nearly all of them, and asking for the kind takes longer
+        return said
     kind = value.WhichOneof("value")
     if kind == "array_value":
         return [_value(item) for item in value.array_value.values]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 import numpy as np
+from opentelemetry.trace import StatusCode
 
 from gyre.api.rollout.v1 import cells_pb2 as pb
 from gyre.api.rollout.v1 import cells_pb2_grpc as rpc
 from gyre.errors import Conflict, GyreError, Unavailable
 from gyre.rpc import abort_with
+from gyre.telemetry import begin_span
 from services.rollout.cell.bridge import Bridge
 from services.rollout.engine import Chunk, GenerateRequest, SamplingParams
 
@@ -52,12 +54,15 @@ class CellServicer(rpc.CellServiceServicer):
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._names.setdefault(request.call_id, set()).add(name)
-        finish = None
+        part = begin_span("Generate", _traceparent(context), gyre_call=request.call_id)
+        finish, sampled = None, 0
         try:
             while finish is None:
                 chunk = await queue.get()
                 finish = chunk.finish_reason
+                sampled += len(chunk.token_ids)
                 if finish == "error":
+                    part.set_status(StatusCode.ERROR, chunk.detail)
                     await context.abort(grpc.StatusCode.INTERNAL, chunk.detail)
                 yield pb.GenerateResponse(
                     ids=chunk.token_ids,
@@ -72,6 +77,8 @@ class CellServicer(rpc.CellServiceServicer):
             self._names[request.call_id].discard(name)
             if not self._names[request.call_id]:
                 del self._names[request.call_id]
+            part.set_attributes({"gyre.finish": str(finish or "left"), "gen_ai.usage.output_tokens": sampled})
+            part.end()
 
     async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
         for name in self._names.get(request.call_id, ()):
@@ -90,6 +97,11 @@ class CellServicer(rpc.CellServiceServicer):
             tokens_prefilled=stats.prefill_computed_tokens, tokens_reused=stats.prefill_reused_tokens,
             busy_s=(1 - stats.idle_share) * (time.monotonic() - self._started_s),
         )  # fmt: skip
+
+
+def _traceparent(context: grpc.aio.ServicerContext) -> str:
+    """Of the execution whose call this is, empty where the caller names none."""
+    return next((str(value) for name, value in context.invocation_metadata() or () if name == "traceparent"), "")
 
 
 def _engine_request(name: str, request: pb.GenerateRequest) -> GenerateRequest:

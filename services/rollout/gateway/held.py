@@ -7,7 +7,7 @@ from opentelemetry import trace
 
 from gyre.api.rollout.v1 import environments_pb2 as pb
 from gyre.bus import Delivery
-from gyre.telemetry import span_context, traceparent_of
+from gyre.telemetry import begin_span, traceparent_of
 from services.rollout.core.leases import Lease, LeaseBook
 from services.rollout.gateway.messages import sample_of
 from services.rollout.gateway.restore import Restored
@@ -26,14 +26,10 @@ class Held:
     @classmethod
     def of(cls, lease: Lease, delivery: Delivery) -> "Held":
         """The span `execution` begins, below the dispatch that the delivery's traceparent names."""
-        context = span_context(delivery.traceparent)
-        parent = trace.set_span_in_context(trace.NonRecordingSpan(context)) if context else None
-        attributes = {
-            "gyre.execution": lease.execution_id,
-            "gyre.attempt": lease.attempt,
-            "gyre.task_type": lease.task.task.task_type,
-        }
-        span = trace.get_tracer("gyre").start_span("execution", context=parent, attributes=attributes)
+        span = begin_span(
+            "execution", delivery.traceparent, gyre_execution=lease.execution_id, gyre_attempt=lease.attempt,
+            gyre_task_type=lease.task.task.task_type,
+        )  # fmt: skip
         return cls(delivery, span, traceparent_of(span) or delivery.traceparent)
 
     def renew(self, delivery: Delivery) -> None:

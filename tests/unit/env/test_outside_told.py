@@ -5,12 +5,9 @@ import gzip
 import zlib
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from gyre.env.outside import Outside, Rules
+from tests.kept_spans import attributes_of, kept_spans
 from tests.unit.env.test_outside import Far, ask, gateway, journal
 
 
@@ -57,23 +54,21 @@ async def test_a_body_that_cannot_be_unpacked_is_refused_and_never_sent():
         assert far.asked == []
 
 
-async def test_each_call_is_a_span_of_its_executions_trace_and_tells_no_secret(monkeypatch):
+async def test_each_call_is_a_span_of_its_executions_trace_and_tells_no_secret():
     """From its arrival, waiting for its turn included, to its reply; what was said stays on the tape."""
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
-    async with Far() as far, gateway() as made:
-        known = journal(quota=5)
-        traceparent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
-        way = made.admit("e0-a1", lambda: known, traceparent=traceparent)
-        await ask(way, f"{far.base}/a?api_key=hunter2")
-        await ask(way, "http://127.0.0.1:1/nobody")
-    good, bad = exporter.get_finished_spans()
-    assert good.name == "outside http 127.0.0.1" and f"{good.context.trace_id:032x}" == "1" * 32
-    assert f"{good.parent.span_id:016x}" == "2" * 16 and [event.name for event in good.events] == ["its turn"]
-    assert dict(good.attributes) == {
+    with kept_spans() as kept:
+        async with Far() as far, gateway() as made:
+            known = journal(quota=5)
+            traceparent = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+            way = made.admit("e0-a1", lambda: known, traceparent=traceparent)
+            await ask(way, f"{far.base}/a?api_key=hunter2")
+            await ask(way, "http://127.0.0.1:1/nobody")
+    good, bad = kept.spans
+    assert good.name == "outside http 127.0.0.1" and good.trace_id.hex() == "1" * 32
+    assert good.parent_span_id.hex() == "2" * 16 and [event.name for event in good.events] == ["its turn"]
+    assert attributes_of(good) == {
         "gyre.outside.failed": False,
         "gyre.outside.repeated": False,
         "gyre.outside.quota_left": 4,
     }
-    assert bad.attributes["gyre.outside.failed"] and "hunter2" not in good.to_json()
+    assert attributes_of(bad)["gyre.outside.failed"] and "hunter2" not in str(good)

@@ -1,0 +1,78 @@
+"""A cell's part in a call is a span of the execution's trace (E)."""
+
+import asyncio
+
+import pytest
+
+from gyre.api.rollout.v1 import cells_pb2 as pb
+from services.rollout.cell.bridge import Bridge
+from services.rollout.cell.servicer import CellServicer
+from services.rollout.engine import Chunk
+from tests.kept_spans import attributes_of, kept_spans
+
+PARENT = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
+
+
+class Engine:
+    """Says what it is given, at once."""
+
+    def __init__(self, *chunks: Chunk) -> None:
+        self._chunks = chunks
+
+    def submit(self, request, on_tokens) -> None:
+        for chunk in self._chunks:
+            on_tokens(chunk)
+
+    def abort(self, name: str, why: str) -> None:
+        pass
+
+
+class Aborted(Exception):
+    pass
+
+
+class Called:
+    """The servicer's context."""
+
+    def invocation_metadata(self):
+        return (("authorization", "Bearer x"), ("traceparent", PARENT))
+
+    async def abort(self, code, details, trailing=()):
+        raise Aborted(details)
+
+
+def asked(call_id: str) -> pb.GenerateRequest:
+    return pb.GenerateRequest(call_id=call_id, prompt_ids=[5], max_tokens=8, temperature=1.0, top_p=1.0)
+
+
+def cell(*chunks: Chunk) -> CellServicer:
+    servicer = CellServicer(Engine(*chunks), Bridge(asyncio.get_running_loop()))
+    servicer.is_serving = True
+    return servicer
+
+
+async def test_each_part_of_a_call_says_how_it_ended_and_how_much_it_sampled():
+    """A call that goes on at another cell has a part at each: the first here migrated after three tokens."""
+    first = Chunk("c", [1, 2], [0.0, 0.0], [7, 7])
+    last = Chunk("c", [3], [0.0], [7], "migrated")
+    with kept_spans() as kept:
+        async for _ in cell(first, last).Generate(asked("c1"), Called()):
+            pass
+    (span,) = kept.named("Generate")
+    assert (span.trace_id.hex(), span.parent_span_id.hex(), span.status.code) == ("ab" * 16, "cd" * 8, 0)
+    assert attributes_of(span) == {"gyre.call": "c1", "gyre.finish": "migrated", "gen_ai.usage.output_tokens": 3}
+
+
+async def test_a_part_that_fails_or_is_left_ends_its_span_too():
+    """An engine's error, and a gateway that went away in the middle."""
+    failing = cell(Chunk("c", [], [], [], "error", detail="out of memory"))
+    left = cell(Chunk("c", [1], [0.0], [7]))
+    with kept_spans() as kept:
+        with pytest.raises(Aborted):
+            await anext(failing.Generate(asked("c1"), Called()))
+        stream = left.Generate(asked("c2"), Called())
+        await anext(stream)
+        await stream.aclose()
+    failed, ended = kept.spans
+    assert (failed.status.code, failed.status.message) == (2, "out of memory")
+    assert attributes_of(ended) == {"gyre.call": "c2", "gyre.finish": "left", "gen_ai.usage.output_tokens": 1}
