@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 import numpy as np
-from opentelemetry.trace import StatusCode
 
 from gyre.api.rollout.v1 import cells_pb2 as pb
 from gyre.api.rollout.v1 import cells_pb2_grpc as rpc
 from gyre.errors import Conflict, GyreError, Unavailable
 from gyre.rpc import abort_with
-from gyre.telemetry import begin_span
+from gyre.telemetry import emit_span
 from services.rollout.cell.bridge import Bridge
-from services.rollout.engine import Chunk, GenerateRequest, SamplingParams
+from services.rollout.engine import Chunk, FinishReason, GenerateRequest, SamplingParams
 
 if TYPE_CHECKING:
     from services.rollout.engine import Engine
 
 WHOLE_OUTPUT = 1 << 30
 """Chunk size of calls that nobody watches: one chunk at the end."""
+WHOLE = frozenset({FinishReason.STOP, FinishReason.LENGTH})
+"""How a call ends that is over, where it is asked for from its beginning."""
 
 
 class CellServicer(rpc.CellServiceServicer):
@@ -40,7 +41,9 @@ class CellServicer(rpc.CellServiceServicer):
     async def Generate(
         self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.GenerateResponse]:
-        """The engine knows a call by a name of its own: a gateway that started anew may ask again while the old call dies."""
+        """Only a part of a call has a span of its own: of a whole one the gateway's span says all there is.
+
+        The engine knows a call by a name of its own: a gateway that started anew may ask again while the old call dies."""
         if not self.is_serving:
             await abort_with(context, Conflict("this cell does not serve now"))
         name = f"{request.call_id}.{next(self._serial)}"
@@ -54,15 +57,14 @@ class CellServicer(rpc.CellServiceServicer):
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._names.setdefault(request.call_id, set()).add(name)
-        part = begin_span("Generate", _traceparent(context), gyre_call=request.call_id)
-        finish, sampled = None, 0
+        finish, began_s, sampled, detail = None, time.time(), 0, ""
         try:
             while finish is None:
                 chunk = await queue.get()
                 finish = chunk.finish_reason
                 sampled += len(chunk.token_ids)
                 if finish == "error":
-                    part.set_status(StatusCode.ERROR, chunk.detail)
+                    detail = chunk.detail
                     await context.abort(grpc.StatusCode.INTERNAL, chunk.detail)
                 yield pb.GenerateResponse(
                     ids=chunk.token_ids,
@@ -77,8 +79,11 @@ class CellServicer(rpc.CellServiceServicer):
             self._names[request.call_id].discard(name)
             if not self._names[request.call_id]:
                 del self._names[request.call_id]
-            part.set_attributes({"gyre.finish": str(finish or "left"), "gen_ai.usage.output_tokens": sampled})
-            part.end()
+            if request.resume_ids or finish not in WHOLE:
+                emit_span(
+                    "Generate", began_s, time.time(), _traceparent(context), error=detail,
+                    **{"gyre.call": request.call_id, "gyre.finish": str(finish or "left"), "gen_ai.usage.output_tokens": sampled},
+                )  # fmt: skip
 
     async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
         for name in self._names.get(request.call_id, ()):

@@ -1,4 +1,4 @@
-"""A cell's part in a call is a span of the execution's trace (E)."""
+"""A cell's part in a call that it did not sample whole is a span of the execution's trace (E)."""
 
 import asyncio
 
@@ -41,8 +41,13 @@ class Called:
         raise Aborted(details)
 
 
-def asked(call_id: str) -> pb.GenerateRequest:
-    return pb.GenerateRequest(call_id=call_id, prompt_ids=[5], max_tokens=8, temperature=1.0, top_p=1.0)
+def asked(call_id: str, **more) -> pb.GenerateRequest:
+    return pb.GenerateRequest(call_id=call_id, prompt_ids=[5], max_tokens=8, temperature=1.0, top_p=1.0, **more)
+
+
+async def served(servicer: CellServicer, request: pb.GenerateRequest) -> None:
+    async for _ in servicer.Generate(request, Called()):
+        pass
 
 
 def cell(*chunks: Chunk) -> CellServicer:
@@ -54,13 +59,24 @@ def cell(*chunks: Chunk) -> CellServicer:
 async def test_each_part_of_a_call_says_how_it_ended_and_how_much_it_sampled():
     """A call that goes on at another cell has a part at each: the first here migrated after three tokens."""
     first = Chunk("c", [1, 2], [0.0, 0.0], [7, 7])
-    last = Chunk("c", [3], [0.0], [7], "migrated")
+    moved, last = Chunk("c", [3], [0.0], [7], "migrated"), Chunk("c", [4], [0.0], [8], "stop")
     with kept_spans() as kept:
-        async for _ in cell(first, last).Generate(asked("c1"), Called()):
-            pass
-    (span,) = kept.named("Generate")
-    assert (span.trace_id.hex(), span.parent_span_id.hex(), span.status.code) == ("ab" * 16, "cd" * 8, 0)
-    assert attributes_of(span) == {"gyre.call": "c1", "gyre.finish": "migrated", "gen_ai.usage.output_tokens": 3}
+        await served(cell(first, moved), asked("c1"))
+        await served(cell(last), asked("c1", resume_ids=[1, 2, 3]))
+    assert {(one.name, one.trace_id.hex(), one.parent_span_id.hex(), one.status.code) for one in kept.spans} == {
+        ("Generate", "ab" * 16, "cd" * 8, 0)
+    }
+    assert [attributes_of(one) for one in kept.spans] == [
+        {"gyre.call": "c1", "gyre.finish": "migrated", "gen_ai.usage.output_tokens": 3},
+        {"gyre.call": "c1", "gyre.finish": "stop", "gen_ai.usage.output_tokens": 1},
+    ]
+
+
+async def test_a_call_that_one_cell_samples_whole_has_no_span_of_its_own():
+    """The gateway's `chat policy` says its cell and how long it waited."""
+    with kept_spans() as kept:
+        await served(cell(Chunk("c", [1], [0.0], [7], "length")), asked("c1"))
+    assert kept.spans == []
 
 
 async def test_a_part_that_fails_or_is_left_ends_its_span_too():
