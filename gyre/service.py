@@ -51,7 +51,7 @@ class Context:
 
     def rpc_server(self, endpoint: str, request_bytes_max: int = REQUEST_BYTES_MAX) -> RpcServer:
         """A server on the named endpoint, with the run's keys."""
-        return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), request_bytes_max)
+        return RpcServer(self.folder.endpoint(endpoint), self.rpc_keys(), request_bytes_max=request_bytes_max)
 
     def rpc_keys(self) -> dict[str, str]:
         """Role → key, of all roles: a service never listens openly. Raises NotFound, ConfigError."""
