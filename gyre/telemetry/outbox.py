@@ -84,9 +84,17 @@ class Outbox:
         self._thread = threading.Thread(target=self._work, name="telemetry", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """Spans that no request has yet."""
+        return len(self._waiting)
+
     def put(self, span: bytes) -> None:
         """What `span_bytes` made."""
         with self._changed:
+            if self._is_closing:
+                self.dropped += 1
+                return
             self._put += 1
             self._waiting.append(span)
             if len(self._waiting) > self._spans_max:
@@ -104,10 +112,17 @@ class Outbox:
             return self._changed.wait_for(lambda: self._gone >= wanted, timeout_s)
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Nothing is sent any more: what waits is dropped."""
         with self._changed:
             self._is_closing = True
+            self.dropped += len(self._waiting)
+            self._gone += len(self._waiting)
+            self._waiting.clear()
             self._changed.notify_all()
+
+    def join(self, timeout_s: float) -> None:
+        """After `close`: wait for the request that is under way, which its collector's end cuts off."""
+        self._thread.join(timeout_s)
 
     def _is_due(self) -> bool:
         return self._is_closing or self._gone < self._flushed or len(self._waiting) >= EXPORT_SPANS_MAX
@@ -126,7 +141,7 @@ class Outbox:
         batch: list[bytes] = []
         size = 0
         with self._changed:
-            while self._waiting and len(batch) < EXPORT_SPANS_MAX and size < EXPORT_BYTES_MAX and not self._is_closing:
+            while self._waiting and len(batch) < EXPORT_SPANS_MAX and size < EXPORT_BYTES_MAX:
                 batch.append(self._waiting.popleft())
                 size += len(batch[-1])
         return batch

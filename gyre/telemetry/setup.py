@@ -17,6 +17,9 @@ from gyre.telemetry.wire import Event, Ids, span_bytes
 log = logging.getLogger(__name__)
 
 FLUSH_S = 3.0
+"""What may be sent before a process ends."""
+CUT_OFF_S = 1.0
+"""A request under way is over as soon as its channel is closed."""
 
 _collectors: list[Collector] = []
 
@@ -77,6 +80,8 @@ def shutdown() -> None:
         outbox.close()
     for collector in _collectors:
         collector.close()
+    for outbox in outboxes:
+        outbox.join(CUT_OFF_S)
     if dropped := dropped_spans():
         log.warning("%d spans were dropped: no collector took them", dropped)
     outboxes.clear()

@@ -1,0 +1,116 @@
+"""A collector that is late, busy or says no (E)."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from gyre.bus.server import free_port
+from gyre.telemetry import outbox as module
+from gyre.telemetry.outbox import Collector, Outbox
+from gyre.telemetry.wire import Ids, span_bytes
+from tests.kept_spans import attributes_of
+from tests.support import until
+
+SPAN = span_bytes("work", Ids(b"t" * 16, b"s" * 8), b"", 1, 2, {})
+
+
+class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
+    """Refuses with each of `refusals` in turn, then takes everything."""
+
+    def __init__(self, *refusals: grpc.StatusCode) -> None:
+        self.refusals = list(refusals)
+        self.requests: list = []
+        self.headers: list[dict] = []
+
+    def Export(self, request, context):
+        if self.refusals:
+            context.abort(self.refusals.pop(0), "no")
+        self.requests.append(request)
+        self.headers.append(dict(context.invocation_metadata()))
+        return ExportTraceServiceResponse()
+
+
+class Serving:
+    """`with Serving(port, receiver):`"""
+
+    def __init__(self, port: int, receiver: Receiver) -> None:
+        self._server = grpc.server(ThreadPoolExecutor(2))
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(receiver, self._server)
+        self._server.add_insecure_port(f"127.0.0.1:{port}")
+
+    def __enter__(self) -> None:
+        self._server.start()
+
+    def __exit__(self, *raised) -> None:
+        self._server.stop(None).wait()
+
+
+@pytest.fixture
+def at(monkeypatch) -> Iterator[tuple[int, Collector, Outbox]]:
+    """A port at which a collector is to be, and what sends to it."""
+    monkeypatch.setattr(module, "PAUSE_S", 0.01)
+    port = free_port()
+    collector = Collector(f"127.0.0.1:{port}", {"service.name": "me"}, (("authorization", "Bearer x"),))
+    outbox = Outbox(collector.send)
+    yield port, collector, outbox
+    outbox.close()
+    collector.close()
+
+
+def test_what_ended_while_the_collector_was_away_arrives_when_it_is_back(at):
+    """A ledger that starts late, or anew: nothing is lost, and it is told who sends."""
+    port, _, outbox = at
+    outbox.put(SPAN)
+    assert not outbox.flush(0.0)
+    receiver = Receiver()
+    with Serving(port, receiver):
+        assert outbox.flush(60) and outbox.dropped == 0
+    (request,) = receiver.requests
+    assert attributes_of(request.resource_spans[0].resource) == {"service.name": "me"}
+    assert receiver.headers[0]["authorization"] == "Bearer x"
+    outbox.put(SPAN)
+    anew = Receiver()
+    with Serving(port, anew):
+        assert outbox.flush(60) and outbox.dropped == 0
+    assert len(anew.requests) == 1
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE])
+def test_a_busy_collector_is_asked_again(at, code):
+    """What OTLP calls retryable."""
+    port, _, outbox = at
+    receiver = Receiver(code, code)
+    with Serving(port, receiver):
+        outbox.put(SPAN)
+        assert outbox.flush(60)
+    assert (outbox.dropped, len(receiver.requests)) == (0, 1)
+
+
+def test_a_collector_that_says_no_is_not_asked_again(at):
+    """A wrong key: counted, and what comes later is tried."""
+    port, _, outbox = at
+    receiver = Receiver(grpc.StatusCode.UNAUTHENTICATED)
+    with Serving(port, receiver):
+        outbox.put(SPAN)
+        assert outbox.flush(60) and outbox.dropped == 1
+        outbox.put(SPAN)
+        assert outbox.flush(60) and outbox.dropped == 1
+    assert len(receiver.requests) == 1
+
+
+async def test_the_end_waits_for_no_collector_and_counts_what_it_leaves(at):
+    """A process that stops while its collector is away: one request is under way, one span waits."""
+    _, collector, outbox = at
+    outbox.put(SPAN)
+    assert not outbox.flush(0.0)
+    await until(lambda: outbox.waiting == 0)
+    outbox.put(SPAN)
+    outbox.close()
+    assert outbox.dropped == 1
+    collector.close()
+    outbox.join(60)
+    assert outbox.dropped == 2 and outbox.flush(0.0)
