@@ -31,7 +31,6 @@ from gyre.env.limits import OBSERVATION_BYTES_MAX, cut_detail
 from gyre.env.model import ChatModel
 from gyre.env.outside import ToolGateway
 from gyre.env.wall import WallClock
-from gyre.env.worker import Threads
 from gyre.errors import InvalidInput, Unavailable
 from gyre.ids import sample_id
 from gyre.rpc import open_channel
@@ -76,7 +75,6 @@ class Attachment:
             raise InvalidInput("an address of a gateway is needed: host:port")
         self._key = key
         self._instance = uuid.uuid4().hex
-        self._threads = Threads()
         self._shelf = shelf or Shelf()
         self._outside = outside
         self._welcome = pb.Welcome()
@@ -255,7 +253,8 @@ class Attachment:
                 sample_id(*execution), lambda: keeper.journal, traceparent=assignment.traceparent
             )
         return Episode(
-            self._factory, task, limits, model, started, assignment.traceparent, self._threads, self._walls[execution], keeper, way_out,
+            self._factory, task, limits, model, started, assignment.traceparent, wall=self._walls[execution], keeper=keeper,
+            way_out=way_out,
         )  # fmt: skip
 
     def _say(self, execution: _Execution, **body: pb.Started | pb.Ended) -> None:

@@ -13,7 +13,7 @@ repeated from a record, because nobody but the author knows where they begin.
 import asyncio
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from gyre.env.driving import Access, SelfDriven
@@ -21,7 +21,7 @@ from gyre.env.ends import Limits, Over
 from gyre.env.environment import Score, Task
 from gyre.env.model import CONTEXT_CODES, TURNS_CODES, ContextFull, OutOfTime, OutOfTurns, Refused
 from gyre.env.wall import WallClock
-from gyre.env.worker import Hung, Threads, Worker
+from gyre.env.worker import Hung, Worker
 from gyre.errors import GyreError
 
 UNBOUNDED_S = 1e9
@@ -79,7 +79,7 @@ class Driven(SelfDriven):
         """The whole conversation, plain or async. It is cut off when the wall clock ends (an async one is cancelled); `score` judges the rest."""
 
     async def drive(self, access: Access, limits: Limits, wall: WallClock) -> Over:
-        running_out, worker = asyncio.ensure_future(wall.run_out()), Worker(Threads())
+        running_out, worker = asyncio.ensure_future(wall.run_out()), Worker()
         try:
             await worker.call(self.run, Agent(access, wall), timeout_s=UNBOUNDED_S, cut=wall.cut, grace_s=GRACE_S)
         except (Hung, OutOfTime) as error:
@@ -116,13 +116,20 @@ class FunctionEnvironment(Driven):
         if inspect.iscoroutinefunction(function):
             self.run = self._run_async
 
-    def run(self, agent: Agent) -> None:
+    def run(self, agent: Agent) -> Any:
+        """In a thread; what is to be awaited after all (a decorated function's, an object's) is handed to who called this."""
         self._agent = agent
-        self._said = self._function(self.task, agent)
+        said = self._function(self.task, agent)
+        if inspect.isawaitable(said):
+            return self._waited(said)
+        self._said = said
 
     async def _run_async(self, agent: Agent) -> None:
         self._agent = agent
-        self._said = await self._function(self.task, agent)
+        await self._waited(self._function(self.task, agent))
+
+    async def _waited(self, said: Awaitable[Any]) -> None:
+        self._said = await said
 
     def score(self) -> Score:
         said = self._said if self._said is not None else getattr(self._agent, "score", None)

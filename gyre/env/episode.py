@@ -37,7 +37,7 @@ from gyre.env.recording import Departed
 from gyre.env.scoring import judge
 from gyre.env.shapes import openai_tools, step_result
 from gyre.env.wall import WallClock
-from gyre.env.worker import Hung, Rubbish, Threads, Worker
+from gyre.env.worker import SHARED, Hung, Rubbish, Threads, Worker
 from gyre.errors import InvalidInput
 from gyre.telemetry import span
 
@@ -55,7 +55,7 @@ class Episode:
 
     def __init__(
         self, factory: Callable[[Task], Environment], task: Task, limits: Limits, model: ChatModel,
-        started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", threads: Threads | None = None,
+        started: Callable[[Evidence], Awaitable[None]], traceparent: str = "", threads: Threads = SHARED,
         wall: WallClock | None = None, keeper: Keeper | None = None, way_out: Way | None = None,
     ) -> None:  # fmt: skip
         """`started` is told what the world is made of as soon as it is up; `threads` are shared by the process's executions; whoever may
@@ -67,7 +67,7 @@ class Episode:
         self._model = model
         self._started = started
         self._traceparent = traceparent
-        self._worker = Worker(threads or Threads())
+        self._worker = Worker(threads)
         self._environment: Environment | None = None
         self._milestones: Milestones | None = None
         self._tools: list[dict[str, Any]] = []

@@ -67,6 +67,10 @@ class Threads:
         jobs.put(idle)
 
 
+SHARED = Threads()
+"""The process's: a pool of its own for each execution would leave its threads behind, for they never end."""
+
+
 class OwnLoop:
     """An event loop in a lent thread. Whoever blocks it stops nothing but what is in it."""
 
@@ -99,7 +103,7 @@ class OwnLoop:
 class Worker:
     """One execution's calls; `close` it when done."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: Threads = SHARED) -> None:
         self._threads = threads
         self._jobs: queue.SimpleQueue[Callable[[], None]] | None = None
         self._own_loop: OwnLoop | None = None

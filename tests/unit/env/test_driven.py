@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import threading
 from functools import partial
 
@@ -14,6 +15,7 @@ from gyre.env.driven import FunctionEnvironment, is_function
 from gyre.env.episode import Episode, Limits
 from gyre.env.model import ChatModel
 from gyre.env.wall import WallClock
+from gyre.env.worker import SHARED
 from tests.support import until
 from tests.unit.env.doubles import ChatDouble, Counter
 
@@ -196,3 +198,42 @@ async def test_cancelling_the_execution_cancels_the_conversation():
 )  # fmt: skip
 def test_functions_are_told_from_makers_of_environments(factory, expected):
     assert is_function(factory) is expected
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def plain(*arguments):
+        return function(*arguments)
+
+    return plain
+
+
+class Object:
+    async def __call__(self, task, agent):
+        return float(len((await agent.chat([{"role": "user", "content": "?"}]))["content"]))
+
+
+@pytest.mark.parametrize("function", [Object(), decorated(Object().__call__)], ids=["object", "decorated"])
+async def test_whatever_a_function_hands_back_to_be_awaited_is_awaited(function):
+    async with ChatDouble(say("4")) as chat:
+        ending = await run(of(function), chat)
+    assert (ending.ending, ending.evaluation and ending.evaluation.outcome) == ("completed", 1.0), ending.detail
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+async def test_executions_one_after_the_other_leave_no_threads_behind(kind):
+    """A process that serves a function for days has as many threads as executions at once needed, not as there ever were."""
+
+    def plain(task, agent):
+        return 1.0
+
+    async def other(task, agent):
+        return 1.0
+
+    async with ChatDouble(say("4")) as chat:
+        counts = []
+        for _ in range(12):
+            assert (await run(of(plain if kind == "plain" else other), chat)).ending == "completed"
+            counts.append(threading.active_count())
+            await until(lambda: SHARED._idle)
+    assert counts[-1] - counts[1] <= 3, counts
