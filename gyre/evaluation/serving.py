@@ -43,6 +43,7 @@ class _Servicer(evaluation_pb2_grpc.EvaluatorServiceServicer):
             found = await evaluator(execution)
         else:
             found = await asyncio.to_thread(evaluator, execution)
+            found = await found if inspect.isawaitable(found) else found  # a decorated one's
         return found if isinstance(found, Finding) else Finding(score=float(found))
 
 

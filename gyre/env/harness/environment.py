@@ -143,6 +143,7 @@ class HarnessEnvironment(SelfDriven):
             score = await self.evaluate(self.sandbox.work, self.exit)
         else:
             score = await asyncio.to_thread(self.evaluate, self.sandbox.work, self.exit)
+            score = await score if inspect.isawaitable(score) else score  # a decorated one's
         if not isinstance(score, Score):
             return score
         how = {

@@ -6,6 +6,7 @@ import pytest
 
 from gyre.errors import InvalidInput
 from gyre.evaluation import Execution, Finding, Path, ToolCall, checked, serve_async, wire
+from gyre.evaluation.serving import _Servicer
 
 EXECUTION = Execution(
     sample_id="g000001-e0-a1", execution_id="g000001-e0", group_id="g000001", attempt=1, task_type="repair",
@@ -76,3 +77,11 @@ async def test_a_server_beyond_this_machine_needs_a_token():
     """E: anybody who reaches it could read executions into it, or stop it from answering."""
     with pytest.raises(InvalidInput, match="GYRE_EVALUATOR_TOKEN"):
         await serve_async(lambda execution: 1.0, "0.0.0.0:0")
+
+
+async def test_an_async_evaluator_behind_a_decorator_is_awaited():
+    async def judge(execution):
+        return 0.5
+
+    servicer = _Servicer(lambda execution: judge(execution))
+    assert (await servicer.Evaluate(wire.request_proto(EXECUTION, "taste", "learned"), None)).score == 0.5

@@ -277,3 +277,12 @@ def test_a_wrong_file_is_refused_with_what_is_wrong(text, said, tmp_path):
     (tmp_path / "it.toml").write_text(text.replace("%s", "x"))
     with pytest.raises(ConfigError, match=said):
         load(tmp_path / "it.toml")
+
+
+async def test_an_evaluation_that_is_async_behind_a_decorator_is_awaited():
+    def evaluate(self, workspace, ended):
+        return Write.evaluate(self, workspace, ended)
+
+    _, environment, _ = await drive(say("do echo well > written", "Done."), evaluate=evaluate)
+    assert (await environment.score()).outcome == 1.0
+    environment.close()
