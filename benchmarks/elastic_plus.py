@@ -1,5 +1,7 @@
 """elastic_plus against the paper's policy: `gyre bench elastic-plus --json [--workloads 200] [--seed 7001] [--minutes 60] [--measure token]`.
 
+`--parts account` says where the node-hours go (elastic_parts.py): E0's, and those of two-way lockstep at its mean staleness, with real durations too.
+
 Steady state, the same cluster, groups and promised staleness for both; the planner runs inside each run and sees facts only. Everything is relative
 to E0 of the same seed. What the numbers mean and how they came out: docs/elastic-plus.md. About ten seconds of CPU a workload.
 """
@@ -15,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.elastic_parts import accounted
 from services.scheduler.planner import Planner, strict_max
 from services.scheduler.simulator import Result, Spec, changed, parse, simulate
 from services.scheduler.simulator.rows import Calibration, calibration, rows, spec_of
@@ -53,6 +56,8 @@ def main() -> None:
     found: dict[str, Any] = {}
     if "calibrated" in parts:
         found["calibrated"] = {name: of_calibration(calibration(name), chosen.seeds, chosen.measure) for name in names}
+    if "account" in parts:
+        found["account"] = {name: of_account(calibration(name), chosen.seeds) for name in names}
     if "drift" in parts:
         found["drift"] = {
             name: drift(calibration(name), range(FIRST_SEED, FIRST_SEED + chosen.seeds)) for name in names
@@ -67,15 +72,35 @@ def main() -> None:
 
 def of_calibration(chosen: Calibration, seeds: int, measure: str) -> dict[str, Any]:
     """The calibration's own workload; the same with the durations of real agent runs, scaled to the same mean work; with packed training."""
-    base = spec_of(next(row for row in rows() if row.row == "E0"), chosen, plan_measure=measure)
-    load = base.workload
-    mean_h = load.median_h * math.exp(load.sigma**2 / 2)
-    real = _replaced(base, "workload", kind="agent_runs", mean_h=mean_h)
+    base, real = _loads(chosen, plan_measure=measure)
     packed = _replaced(base, "training", unique_token_share=PACKED)
     runs = range(FIRST_SEED, FIRST_SEED + seeds)
     return {
         "own": compared(base, base, runs), "real_durations": compared(real, real, runs), "packed": compared(base, packed, runs),
     }  # fmt: skip
+
+
+def _loads(chosen: Calibration, **knobs: Any) -> tuple[Spec, Spec]:
+    """E0 on the calibration's own workload, and on real durations of the same mean."""
+    base = spec_of(next(row for row in rows() if row.row == "E0"), chosen, **knobs)
+    mean_h = base.workload.median_h * math.exp(base.workload.sigma**2 / 2)
+    return base, _replaced(base, "workload", kind="agent_runs", mean_h=mean_h)
+
+
+def of_account(chosen: Calibration, seeds: int) -> dict[str, Any]:
+    """Shares of node-hours, means over seeds: E0's, and those of two-way lockstep, μ = 2s + 1 and φ = 0, without plans."""
+    found = {}
+    for name, spec in zip(("own", "real_durations"), _loads(chosen), strict=True):
+        burst = math.floor(2 * spec.staleness_steps) + 1
+        lockstep = changed(
+            spec, mode="elastic_plus", plan_every_bursts=0, steps_per_publish=burst, extra_depth_steps=spec.staleness_steps - (burst - 1) / 2
+        )  # fmt: skip
+        for policy, tried in (("e0", spec), ("lockstep", _replaced(lockstep, "cluster", rebalance=True))):
+            runs = [accounted(_lasting(tried), seed) for seed in range(FIRST_SEED, FIRST_SEED + seeds)]
+            found[f"{name}_{policy}"] = {
+                cause: _mean([run.get(cause, 0.0) for run in runs]) for cause in sorted(set().union(*runs))
+            }
+    return found
 
 
 def compared(base: Spec, other: Spec, seeds: range) -> dict[str, Any]:

@@ -50,6 +50,11 @@ class Training:
     def is_open(self) -> bool:
         return self._is_open
 
+    @property
+    def has_work(self) -> bool:
+        """A group is ready, or one that was taken is not worked off."""
+        return bool(self.ready) or self._left_s > 0.0
+
     def collect(self, groups: list[Group]) -> None:
         """Ready groups, to be taken oldest version first."""
         for group in groups:

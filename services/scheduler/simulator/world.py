@@ -88,11 +88,15 @@ class World:
 
     def until_step(self, step: int) -> None:
         while self.training.step < step:
-            if not self.events.step():
-                raise InvariantBroken(
-                    f"the simulated run stands still at step {self.training.step}: nothing is left to happen"
-                )
-            self._settle()
+            self.next_event()
+
+    def next_event(self) -> None:
+        """The next thing happens, and all that follows from it at once. Raises InvariantBroken where nothing is left to happen."""
+        if not self.events.step():
+            raise InvariantBroken(
+                f"the simulated run stands still at step {self.training.step}: nothing is left to happen"
+            )
+        self._settle()
 
     def totals(self) -> Totals:
         """Running sums up to now."""
