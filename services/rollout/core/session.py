@@ -101,6 +101,17 @@ class Prompt:
         return next_digest(before, turn)
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a session will know of a record."""
+
+    parsed: Parsed
+    replies: tuple[bytes, ...] = ()
+    """Digests of the conversation with the reply; none where the call was not answered."""
+    packed: bytes = b""
+    """The record as a retry is answered from it."""
+
+
 class Session:
     """State of one attempt; everything in it can be rebuilt from its call records."""
 
@@ -174,32 +185,37 @@ class Session:
                 return record
         return None
 
-    def take(self, record: CallRecorded, model: Model, parsed: Parsed | None = None) -> Parsed:
-        """Take a record in, fresh or from the bus after a restart; answers the message it is. Repeats change nothing."""
-        output = array(record.output_ids, "int32")
+    def ready(self, record: CallRecorded, model: Model, parsed: Parsed | None = None) -> "Ready":
+        """What taking it in needs; changes nothing."""
         parsed = parsed or model.again(record)
+        if record.finish_reason == "cancelled":
+            return Ready(parsed)
+        digest = bytes.fromhex(record.message_digest)
+        replies = [next_digest(digest, parsed.message())] if record.output_ids else []
+        if replies and record.turn_digest:
+            replies.append(bytes.fromhex(record.turn_digest))
+        kept = structs.replace(record, prompt_delta=b"", logprobs=b"", versions=b"")  # a reply needs none of them
+        return Ready(parsed, tuple(replies), encode(kept))
+
+    def take(self, record: CallRecorded, model: Model, ready: "Ready | None" = None) -> Parsed:
+        """Take a record in, fresh or from the bus after a restart; answers the message it is. Repeats change nothing."""
+        ready = ready or self.ready(record, model)
         self.next_index = max(self.next_index, record.call_index + 1)
         if self.trie.context(record.call_id) is not None:
-            return parsed
+            return ready.parsed
+        output = array(record.output_ids, "int32")
         self.calls += 1
         self.tokens_sampled += len(output)
         self.model_wait_s += record.wait_s
         self.last_at_s = max(self.last_at_s, record.at_s)
-        answered = record.finish_reason != "cancelled"
         parent = self.trie.context(record.parent) or self.trie.context("")
-        digest = bytes.fromhex(record.message_digest)
-        replies = [next_digest(digest, parsed.message())] if answered and len(output) else []
-        if replies and record.turn_digest:
-            replies.append(bytes.fromhex(record.turn_digest))
         self.trie.add(
-            record.call_id, parent, record.parent_tokens, array(record.prompt_delta, "int32"), output, replies
+            record.call_id, parent, record.parent_tokens, array(record.prompt_delta, "int32"), output, ready.replies
         )
-        if answered:
+        if record.finish_reason != "cancelled":
             self.turns += 1
             self.payloads.update(record.tool_payloads)
-            kept = structs.replace(record, prompt_delta=b"", logprobs=b"", versions=b"")  # a reply needs none of them
-            packed = encode(kept)
-            self._by_conversation.setdefault(digest, []).append(packed)
-            self._by_name.update(dict.fromkeys((record.call_id, *record.tool_payloads), packed))
+            self._by_conversation.setdefault(bytes.fromhex(record.message_digest), []).append(ready.packed)
+            self._by_name.update(dict.fromkeys((record.call_id, *record.tool_payloads), ready.packed))
             self.memory.recall = partial(self.reply, model=model)
-        return parsed
+        return ready.parsed

@@ -1,33 +1,32 @@
 """Model calls of all executions: joined by retries, recorded before they are answered, abandoned when nobody waits.
 
-budget.py (core)  what an execution may still do      running.py   calls under way, sessions that are open
-session.py (core) what a request becomes in tokens    telling.py   record, reply and spans of a call that is done
+budget.py (core)  what an execution may still do      calling.py   one call: at a cell, on record, then said
+session.py (core) what a request becomes in tokens    running.py   calls under way, sessions that are open
+                                                      telling.py   record, reply and spans of a call that is done
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from gyre.bus import Bus
 from gyre.bus.server import MAX_PAYLOAD_BYTES
 from gyre.clock import Clock
 from gyre.config import Config
-from gyre.errors import Conflict, GyreError, InvalidInput, NotFound, Overloaded, Unavailable
-from gyre.ids import call_id, sample_id, split_sample_id
-from gyre.records import CallRecorded, Sampling
+from gyre.errors import Overloaded, Unavailable
+from gyre.ids import sample_id, split_sample_id
+from gyre.records import CallRecorded
 from services.rollout.core.budget import BudgetOver, check_room, sampling_of
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.leases import Attempts
 from services.rollout.core.memory import Memory, Values
-from services.rollout.core.reply import Reply
 from services.rollout.core.request import ChatRequest
-from services.rollout.core.session import Model, Prompt, Session
+from services.rollout.core.session import Model, Session
+from services.rollout.gateway.calling import Call, Calling
 from services.rollout.gateway.peers import Peers
-from services.rollout.gateway.pool import CellPool, Work
+from services.rollout.gateway.pool import CellPool
 from services.rollout.gateway.running import ExecutionOver, Open, Running, Totals
-from services.rollout.gateway.telling import Idle, record_of, reply_of, trace_call
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,6 @@ RETRY_GRACE_S = 2.0
 """A call whose harness hung up goes on for this long: clients hang up when their own time-out strikes and ask again at once, and
 the retry then finds the same call instead of starting over (AReaL#1498). What is sampled by then goes on record when it is known whether
 anybody takes it."""
-STREAM_CHUNK_TOKENS = 8
 CALLS_WAITING_MAX = 4096
 
 
@@ -56,20 +54,25 @@ class ModelCalls:
         self._values = Values()
         self._open: dict[str, Open] = {}
         self._restoring: dict[str, asyncio.Task] = {}
-        self._held: set[str] = set()
-        """Samples of suspended executions (C2)."""
         self._closing: set[asyncio.Task] = set()
-        self.idle = Idle()
+        self._calling = Calling(model, pool, bus, clock, self._lose)
+        self.idle = self._calling.idle
         self.on_budget: Callable[[Claims, str], None] = lambda claims, limit: None
         """Told when a call is refused for a limit of its execution that is used up."""
         self.on_restored: Callable[[str, CallRecorded], None] = lambda sample, record: None
         """Told of each record that a session is rebuilt from."""
-        self.recorded = 0
-        self.tokens_sampled = 0
 
     @property
     def sessions(self) -> int:
         return len(self._open)
+
+    @property
+    def recorded(self) -> int:
+        return self._calling.recorded
+
+    @property
+    def tokens_sampled(self) -> int:
+        return self._calling.tokens_sampled
 
     def restore(self, sample: str, records: Sequence[CallRecorded], newest: int | None = None) -> Session:
         """A session from its records, as they stand in the log; `newest` as in Open."""
@@ -117,9 +120,9 @@ class ModelCalls:
             return None
         return self._entry(sample_id(claims.execution_id, claims.attempt)).session.memory
 
-    def begin(self, claims: Claims, request: ChatRequest, role: Verdict) -> Running:
+    def begin(self, claims: Claims, request: ChatRequest, role: Callable[[], Verdict]) -> Running:
         """The call of this request: a new one, or the one a retry belongs to. Answers at once; `done` has the reply. Who began it waits for it
-        until `hang_up`.
+        until `hang_up`. A new one's `role` is asked while it is sampled.
 
         Raises ExecutionOver, BudgetOver, Overloaded, InvalidInput (BadRequest with its place)."""
         sample = sample_id(claims.execution_id, claims.attempt)
@@ -138,9 +141,9 @@ class ModelCalls:
             claims, request, prompt, entry.session, context_max, MAX_PAYLOAD_BYTES, prefix
         )
         if (record := entry.session.recorded(prompt.digest, sampling, most)) is not None:
-            return self._answered(entry, key, record, request).watch()
+            return self._calling.answered(entry, key, record, request).watch()
         self._check_room(claims, entry)
-        return self._start(claims, request, role, entry, key, prompt, sampling, is_context_bound).watch()
+        return self._calling.start(Call(claims, request, role, entry, key, prompt, sampling, is_context_bound)).watch()
 
     def count_tokens(self, claims: Claims, request: ChatRequest) -> int:
         """Of the prompt that a call of this request would have now. Raises InvalidInput when the template refuses it."""
@@ -155,7 +158,7 @@ class ModelCalls:
         """The execution is suspended: what begins from here on waits, what is being sampled is recorded and answered later; its place at a
         cell is for others. Not an attempt that is ending: its ending waits for its calls."""
         if (entry := self._open.get(sample)) is None or not entry.closing:
-            self._held.add(sample)
+            self._calling.held.add(sample)
         if entry is None or entry.closing:
             return
         for running in entry.live:
@@ -165,7 +168,7 @@ class ModelCalls:
 
     def go_on(self, sample: str) -> None:
         """The execution is resumed."""
-        self._held.discard(sample)
+        self._calling.held.discard(sample)
         if (entry := self._open.get(sample)) is not None:
             for running in entry.live:
                 running.going.set()
@@ -173,7 +176,7 @@ class ModelCalls:
     async def stop(self, sample: str) -> Totals:
         """The attempt ends: abort and record its running calls. Its session stays and refuses calls until `forget`, for a call that opened another
         one before the ending is on record would be on record after it, under a name that is taken."""
-        self._held.discard(sample)
+        self._calling.held.discard(sample)
         self.idle.ends(sample, self._clock.now_s())
         execution, attempt = split_sample_id(sample)
         if sample not in self._open and self._peers is not None and attempt:
@@ -181,7 +184,7 @@ class ModelCalls:
         entry = self._entry(sample)
         entry.closing = True
         live = list(entry.live)
-        await asyncio.gather(*(self._abandon(running) for running in live))
+        await asyncio.gather(*(self._calling.abandon(running) for running in live))
         if tasks := [running.task for running in live if running.task is not None]:
             await asyncio.wait(tasks)
         return Totals.of(entry.session)
@@ -221,85 +224,6 @@ class ModelCalls:
         if self._pool.waiting >= CALLS_WAITING_MAX:
             raise Overloaded(f"{self._pool.waiting} calls wait for a cell", retry_after_s=2.0)
 
-    def _start(
-        self, claims: Claims, request: ChatRequest, role: Verdict, entry: Open, key: tuple[bytes, str], prompt: Prompt,
-        sampling: Sampling, is_context_bound: bool,
-    ) -> Running:  # fmt: skip
-        session, now_s = entry.session, self._clock.now_s()
-        index, session.next_index = session.next_index, session.next_index + 1
-        name = call_id(session.sample_id, index)
-        running = Running(
-            name, request.model or "policy", int(now_s), asyncio.get_running_loop().create_future(),
-            prompt_tokens=len(prompt.ids), reader=self.model.reader(sampling),
-        )  # fmt: skip
-        is_read = request.stream or running.reader.is_watching
-        running.done.add_done_callback(lambda done: done.cancelled() or done.exception())
-        running.work = Work(
-            name, session.sample_id, prompt.ids, sampling, self.model.stop_ids,
-            STREAM_CHUNK_TOKENS if is_read else 0, now_s, partial(self._hear, running) if is_read else None,
-            claims.traceparent,
-        )  # fmt: skip
-        if session.sample_id not in self._held:
-            running.going.set()
-        entry.running[key] = running
-        entry.live.add(running)
-        self.idle.ends(session.sample_id, now_s)
-        running.task = asyncio.create_task(
-            self._run(claims, request, role, entry, key, prompt, running, index, is_context_bound)
-        )
-        return running
-
-    async def _run(
-        self, claims: Claims, request: ChatRequest, role: Verdict, entry: Open, key: tuple[bytes, str], prompt: Prompt,
-        running: Running, index: int, is_context_bound: bool,
-    ) -> None:  # fmt: skip
-        work, ended_at_s = running.work, 0.0
-        assert work is not None
-        try:
-            await running.going.wait()
-            await self._pool.generate(work)
-            if not work.ids:
-                raise NotFound(f"{work.call_id} was abandoned before a token was sampled")
-            parsed = self.model.read(work.ids, work.call_id, work.sampling, request.tools)
-            running.is_sampled, at_s = True, self._clock.now_s()
-            await running.settled.wait()
-            is_watched = running.watchers > 0
-            record = record_of(claims, role, prompt, work, index, parsed, is_context_bound, is_watched, at_s)
-            await entry.put(self._bus, record, claims.traceparent)
-            entry.session.take(record, self.model, parsed)
-            running.is_recorded = True
-            self.recorded += 1
-            self.tokens_sampled += len(work.ids)
-            ended_at_s = self._clock.now_s()
-            trace_call(claims, record, ended_at_s)
-            await running.going.wait()
-            if record.finish_reason == "cancelled" or entry.closing:
-                raise ExecutionOver(f"{work.call_id} was abandoned")
-            running.done.set_result(reply_of(record, running.model, parsed))
-        except Conflict as error:
-            self._lose(entry.session.sample_id)
-            running.done.set_exception(
-                Unavailable(f"this session is served by another gateway now; ask again: {error}")
-            )
-        except GyreError as error:
-            if not isinstance(error, NotFound | ExecutionOver):
-                log.warning("%s failed: %s", work.call_id, error)
-            running.done.set_exception(error)
-        except ValueError as error:  # of something in the request: asked again it would be sampled again
-            log.warning("%s cannot be put on record: %s", work.call_id, error)
-            running.done.set_exception(InvalidInput(f"the call cannot be put on record: {error}"))
-        except BaseException as error:
-            running.done.set_exception(InvalidInput(f"the call was given up: {error!r}"))
-            raise
-        finally:
-            if entry.running.get(key) is running:
-                del entry.running[key]
-            entry.live.discard(running)
-            if not entry.live and not entry.closing:
-                at_s = ended_at_s or self._clock.now_s()
-                self.idle.begins(entry.session.sample_id, at_s, claims.traceparent, claims.execution_id, claims.attempt)
-            running.changed.set()
-
     def _lose(self, sample: str) -> None:
         """Another gateway writes its records: what is known of it here is old."""
         log.warning("%s is written by another gateway; it is let go here", sample)
@@ -308,43 +232,6 @@ class ModelCalls:
         if self._peers is not None:
             self._peers.lost(sample)
 
-    def _answered(self, entry: Open, key: tuple[bytes, str], record: CallRecorded, request: ChatRequest) -> Running:
-        """A retry whose call is on record gets the recorded reply, when its execution is not suspended."""
-        parsed = self.model.again(record)
-        done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        model = request.model or "policy"
-        reply = reply_of(record, model, parsed)
-        running = Running(
-            record.call_id, model, reply.created_s, done, is_recorded=True, prompt_tokens=record.prompt_tokens
-        )
-        if entry.session.sample_id in self._held:
-            entry.running[key] = running
-            entry.live.add(running)
-            running.task = asyncio.create_task(self._answer_later(entry, key, running, reply))
-        else:
-            done.set_result(reply)
-        return running
-
-    async def _answer_later(self, entry: Open, key: tuple[bytes, str], running: Running, reply: Reply) -> None:
-        await running.going.wait()
-        del entry.running[key]
-        entry.live.discard(running)
-        running.done.set_result(reply)
-        running.changed.set()
-
-    @staticmethod
-    def _hear(running: Running, ids: Sequence[int]) -> int | None:
-        kept = running.reader.push(ids)
-        running.changed.set()
-        return kept
-
     def _abandon_unwatched(self, running: Running) -> None:
         if not running.done.done():
-            running.abandoning = asyncio.create_task(self._abandon(running))
-
-    async def _abandon(self, running: Running) -> None:
-        """End a call with the tokens it has; the pool does not begin one that waited."""
-        running.settled.set()
-        running.going.set()
-        if running.work is not None and not running.is_sampled:
-            await self._pool.abandon(running.work)
+            running.abandoning = asyncio.create_task(self._calling.abandon(running))

@@ -13,10 +13,12 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import ssl  # noqa: F401  aiohttp's own import of it is lazy and slow on the first request
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache, partial
 
 from aiohttp import HttpVersion11, web
 
@@ -31,7 +33,7 @@ from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.forward import Forward
 from services.rollout.gateway.patience import Patience, TooSlow
-from services.rollout.gateway.running import ExecutionOver, Running
+from services.rollout.gateway.running import Draft, ExecutionOver, Running
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 KEEP_ALIVE_S = 5.0
 """A stream without news says so this often, so that no proxy or client takes it for dead."""
 MODEL_NAME = "policy"
+JSON = "application/json; charset=utf-8"
 BASES = "{base:(?:v1/){0,2}}"
 """Before a path's own words: clients differ in whether `/v1` belongs to a base URL, and one URL is given to all of them."""
 MESSAGE_CHARS_MAX = 1000
@@ -129,13 +132,14 @@ class HttpGateway:
         if address := await self._calls.server(claims):
             return await self._forward(request, address)
         asked = wire.parse(await self._body(request), self._calls.memory(claims))
-        verdict = self._roles.of(claims, asked, wire.endpoint, request.headers)
+        verdict = cache(partial(self._roles.of, claims, asked, wire.endpoint, request.headers))
         running = self._calls.begin(claims, asked, verdict)
         try:
             if asked.stream:
-                return await self._stream(request, wire, asked, running, pace_of(verdict.harness, self._streams))
+                return await self._stream(request, wire, asked, running, pace_of(verdict().harness, self._streams))
+            running.drafts.append(draft := Draft(lambda reply: json.dumps(wire.body(reply, asked)).encode()))
             reply = await asyncio.shield(running.done)
-            return web.json_response(wire.body(reply, asked), headers=_names(running))
+            return web.Response(body=draft.of(reply), headers={"content-type": JSON, **_names(running)})
         finally:
             self._calls.hang_up(running)
 

@@ -1,6 +1,7 @@
 """Calls under way and the sessions they belong to, as ModelCalls keeps them."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,6 +18,20 @@ class ExecutionOver(GyreError):
     """The key's attempt has ended or is fenced."""
 
     code = "execution_over"
+
+
+class Draft:
+    """A plain reply's bytes, put together before they may leave."""
+
+    def __init__(self, make: Callable[[Reply], bytes]) -> None:
+        self._make = make
+        self._made: tuple[Reply, bytes] | None = None
+
+    def of(self, reply: Reply) -> bytes:
+        """Of this very reply; made once."""
+        if self._made is None or self._made[0] is not reply:
+            self._made = reply, self._make(reply)
+        return self._made[1]
 
 
 @dataclass(eq=False)
@@ -44,6 +59,8 @@ class Running:
     abandoning: asyncio.Task | None = None
     is_recorded: bool = False
     """Sampled and on record; only its answer is held back."""
+    drafts: list[Draft] = field(default_factory=list)
+    """Of those who wait for a plain reply, each in its API's words."""
     going: asyncio.Event = field(default_factory=asyncio.Event)
     """Set unless its execution is suspended: the call does not begin, or is not answered, before."""
 
@@ -54,6 +71,12 @@ class Running:
         if self.leaving is not None:
             self.leaving.cancel()
         return self
+
+    def draft(self, reply: Reply) -> None:
+        """Make the bytes ready that those who wait will be told. What one cannot be told he is told when he asks."""
+        for draft in self.drafts:
+            with contextlib.suppress(Exception):
+                draft.of(reply)
 
     def leave(self, grace_s: float, give_up: Callable[["Running"], None]) -> None:
         """A request waits no more; when it was the last one, `give_up` is called after `grace_s` unless one has come back."""

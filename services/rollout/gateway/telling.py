@@ -13,12 +13,12 @@ from services.rollout.core.session import Prompt
 from services.rollout.core.toolcalls import Parsed
 from services.rollout.gateway.pool import Work
 
-TELL_LATER_S = 0.005
-"""Spans of calls are made when what they tell of is on its way: nobody waits for them."""
+LATER_S = 0.005
+"""What nobody waits for (spans, roles) is made when what somebody waits for is on its way."""
 
 
 def _later(*arguments: Any, **attributes: Any) -> None:
-    asyncio.get_running_loop().call_later(TELL_LATER_S, partial(emit_span, *arguments, **attributes))
+    asyncio.get_running_loop().call_later(LATER_S, partial(emit_span, *arguments, **attributes))
 
 
 def record_of(
@@ -63,7 +63,8 @@ def trace_call(claims: Claims, record: CallRecorded, ended_at_s: float) -> None:
             "gen_ai.usage.input_tokens": record.prompt_tokens, "gen_ai.usage.output_tokens": len(versions),
             "gen_ai.response.finish_reasons": [record.finish_reason], "gyre.execution": record.execution_id,
             "gyre.attempt": record.attempt, "gyre.call": record.call_id, "gyre.cells": record.cells,
-            "gyre.wait_s": record.wait_s, "gyre.policy_version.min": min(versions), "gyre.policy_version.max": max(versions),
+            "gyre.wait_s": record.wait_s, "gyre.first_token_s": max(0.0, record.first_token_at_s - record.started_at_s),
+            "gyre.policy_version.min": min(versions), "gyre.policy_version.max": max(versions),
         },
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ class Harness:
             finish_reason=finish, message_digest=prompt.digest.hex(), turn_digest=prompt.turn_digest(parsed).hex(),
             tool_payloads={call.call_id: call.arguments for call in parsed.calls},
         )  # fmt: skip
-        self.session.take(record, self.model, parsed)
+        self.session.take(record, self.model, self.session.ready(record, self.model, parsed))
         self.records.append(record)
         self.prompts.append(prompt)
         return parsed

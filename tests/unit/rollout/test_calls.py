@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from functools import cache, partial
 
 import pytest
 
@@ -20,13 +21,13 @@ from services.rollout.core.reply import ChatStream, Head
 from services.rollout.core.routing import Routing
 from services.rollout.gateway import telling
 from services.rollout.gateway.calls import ModelCalls
-from services.rollout.gateway.running import ExecutionOver
+from services.rollout.gateway.running import Draft, ExecutionOver
 from tests.support import until
 
 from .builders import request, tool_text
 
 START = [{"role": "user", "content": "go"}]
-MAIN = Verdict("main", "a-rule", "")
+MAIN = partial(Verdict, "main", "a-rule", "")
 
 
 class PoolDouble:
@@ -317,3 +318,40 @@ async def test_a_call_that_is_being_sampled_at_a_suspension_is_recorded_and_answ
     calls.go_on("g000001-e0-a1")
     assert (await again.done).body() == reply.body() and len(bus.records) == 1
     assert (await calls.close("g000001-e0-a1")).turns == 1
+
+
+async def test_while_a_record_is_stored_its_reply_is_made_ready_and_nothing_of_it_is_known(made):
+    """What its session knows, what is counted and what is said all wait for the bus; the bytes of the reply do not."""
+    calls, _, bus, _ = made
+    bus.stored.clear()
+    asked_roles, said = [], []
+
+    def role() -> Verdict:
+        asked_roles.append(1)
+        return MAIN()
+
+    running = calls.begin(claims(), request(START), cache(role))
+    running.drafts.append(draft := Draft(lambda reply: said.append(reply) or b"bytes"))
+    await until(lambda: said)
+    session = calls._entry(running.work.session).session
+    assert not running.done.done() and not running.is_recorded
+    assert (calls.recorded, session.turns, len(session.trie)) == (0, 0, 0)
+    bus.stored.set()
+    reply = await running.done
+    assert draft.of(reply) == b"bytes" and said == [reply], "made once"
+    assert (calls.recorded, session.turns, len(session.trie), asked_roles) == (1, 1, 1, [1])
+
+
+async def test_a_reply_that_cannot_be_said_is_on_record_all_the_same(made):
+    """Whoever asked in words that the reply has no form in is told so; the record stands and others have their answer."""
+    calls, _, bus, _ = made
+
+    def refuse(reply) -> bytes:
+        raise RuntimeError("no such form")
+
+    running = calls.begin(claims(), request(START), MAIN)
+    running.drafts.append(draft := Draft(refuse))
+    reply = await running.done
+    assert len(bus.records) == 1 and reply.parsed.content == "hello"
+    with pytest.raises(RuntimeError, match="no such form"):
+        draft.of(reply)
