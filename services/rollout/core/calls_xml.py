@@ -13,33 +13,64 @@ true, false and none are taken, too: the model's own template writes them so in 
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from services.rollout.core.normal import finite
 
 MARK = "<function="
-_FUNCTION = re.compile(r"\s*<function=([^>\s]+)>(.*?)(?:</function>\s*)?", re.DOTALL)
-_PARAMETER = re.compile(r"\s*<parameter=([^>\s]+)>(.*?)</parameter>\s*", re.DOTALL)
+_NAME, END = re.compile(r"<function=([^>\s]+)>"), "</function>"
+_PARAMETER, PARAMETER_END = re.compile(r"<parameter=([^>\s]+)>"), "</parameter>"
+_SPACE = re.compile(r"\s*")
 _WORDS = {"True": True, "False": False, "None": None}
+CUT_CHARS_MAX = 200
+"""A mark this long that is not closed is none."""
 
 Schemas = Mapping[str, Mapping[str, Any]]
 """Tool → the schemas of its parameters."""
 
 
-def xml_call(block: str, schemas: Schemas) -> tuple[str, str] | None:
-    """(name, arguments as JSON); None when this is no such call, or not a whole one."""
-    found = _FUNCTION.fullmatch(block)
-    if found is None:
-        return None
-    name, inside, at, arguments = found[1], found[2], 0, {}
-    while at < len(inside.rstrip()):
-        parameter = _PARAMETER.match(inside, at)
+def xml_call(text: str, at: int, schemas: Schemas, close: str) -> tuple[tuple[str, str] | None, int | None]:
+    """The call that begins at `at`: (name, arguments as JSON), and where it ends. None when there is no such call, and where it stops being one;
+    None there, too: the text is cut before that is known. A call ends with `</function>`, which may be left out before `close`; output that ends
+    between two parameters is no whole call."""
+    named = _NAME.match(text, at)
+    if named is None:
+        return None, _broken(text, at)
+    texts, at = list[tuple[str, int, int]](), _space(text, named.end())
+    while not text.startswith((END, close), at):
+        parameter = _PARAMETER.match(text, at)
         if parameter is None:
-            return None
-        at = parameter.end()
-        text = parameter[2].removeprefix("\n").removesuffix("\n")
-        arguments[parameter[1]] = _value(text, schemas.get(name, {}).get(parameter[1]))
-    return name, as_json(arguments)
+            return None, _broken(text, at)
+        ended = text.find(PARAMETER_END, parameter.end())
+        if ended < 0:
+            return None, None
+        if (over := _call_end(close).search(text, parameter.end(), ended)) is not None:
+            return None, over.end()  # the parameter's end is missing: what follows is another call's
+        texts.append((parameter[1], parameter.end(), ended))
+        at = _space(text, ended + len(PARAMETER_END))
+    known = schemas.get(named[1], {})
+    arguments = {
+        name: _value(text[begun:ended].removeprefix("\n").removesuffix("\n"), known.get(name))
+        for name, begun, ended in texts
+    }
+    at = _space(text, at + len(END)) if text.startswith(END, at) else at
+    return (named[1], as_json(arguments)), at
+
+
+@cache
+def _call_end(close: str) -> re.Pattern[str]:
+    return re.compile(rf"{END}\s*{close}")
+
+
+def _space(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+
+
+def _broken(text: str, at: int) -> int | None:
+    """Where a mark should stand and none does; None where the text ends within one."""
+    rest = text[at : at + CUT_CHARS_MAX]
+    return at if at + len(rest) < len(text) or ">" in rest or "\n" in rest.strip() else None
 
 
 def as_json(value: Any) -> str:

@@ -3,9 +3,14 @@
 from collections.abc import Callable, Sequence
 
 from gyre.records import Sampling
-from services.rollout.core.toolcalls import CLOSE, OPEN, THINK_CLOSE, THINK_OPEN, parse
+from services.rollout.core.blocks import OPEN, THINK_CLOSE, THINK_OPEN, FirstCall
 
 Decode = Callable[[Sequence[int]], str]
+
+BYTES_MAX = 4
+"""Of a character in UTF-8; a token has at least one of them."""
+SILENT_MAX = 64
+"""Tokens without text after which more of them are no longer waited with."""
 
 
 class TokenText:
@@ -19,13 +24,25 @@ class TokenText:
         self._window = 0
         """Where the last shown piece began: context for decoders that join pieces."""
 
+    @property
+    def shown(self) -> int:
+        """Tokens whose text is out."""
+        return self._shown
+
     def push(self, ids: Sequence[int]) -> str:
         self._ids.extend(ids)
         before = self._decode(self._ids[self._window : self._shown])
-        text = self._decode(self._ids[self._window :])
-        if len(text) <= len(before) or text.endswith("�"):
+        for end in range(len(self._ids), max(self._shown, len(self._ids) - BYTES_MAX), -1):
+            text = self._decode(self._ids[self._window : end])
+            # a character that is open at the last of these ends was closed at none before: its first bytes are none of a character
+            if not text.endswith("\ufffd") or len(self._ids) - end == BYTES_MAX - 1:
+                return self._show(text, before, end)
+        return ""
+
+    def _show(self, text: str, before: str, end: int) -> str:
+        if len(text) <= len(before) and end - self._shown <= SILENT_MAX:
             return ""
-        self._window, self._shown = self._shown, len(self._ids)
+        self._window, self._shown = self._shown, end
         return text[len(before) :]
 
 
@@ -85,6 +102,7 @@ class OutputReader:
         self._text = ""
         self._told = 0
         """Characters that cannot become part of a stop sequence any more."""
+        self._first_call = FirstCall(think_open) if sampling.is_one_call else None
         self._said = SaidStream(think_open)
         self._said.push(sampling.prefix)
 
@@ -104,12 +122,12 @@ class OutputReader:
     def push(self, ids: Sequence[int]) -> int | None:
         """How many of all tokens so far are the output, when it must end there."""
         ids = [token for token in ids if token not in self._stop_ids]
-        before = len(self._ids)
+        before = self._tokens.shown
         self._ids.extend(ids)
         self._text += self._tokens.push(ids)
-        if self.is_watching and self._ends(self._text, max(0, self._told - self._longest)):
+        if self.is_watching and self._ends(self._text, max(0, self._told - self._longest), self._first_call):
             for kept in range(before + 1, len(self._ids) + 1):
-                if self._ends(self._decode(self._ids[:kept]), 0):
+                if self._ends(self._decode(self._ids[:kept]), 0, FirstCall(self._think_open)):
                     self._said.push(before_stop(self._text, self._sampling.stop_sequences)[0][self._told :])
                     return kept
         certain = len(self._text)
@@ -119,12 +137,12 @@ class OutputReader:
         self._told = max(self._told, certain)
         return None
 
-    def _ends(self, text: str, start: int) -> bool:
+    def _ends(self, text: str, start: int, first_call: FirstCall | None) -> bool:
         if any(text.find(stop, start) >= 0 for stop in self._sampling.stop_sequences):
             return True
-        if not self._sampling.is_one_call or CLOSE not in text:
+        if not self._sampling.is_one_call or first_call is None:
             return False
-        return bool(parse(self._sampling.prefix + text, "", self._think_open).calls)
+        return first_call.is_in(self._sampling.prefix + text)
 
 
 def before_stop(text: str, stops: Sequence[str]) -> tuple[str, str]:

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from gyre.records import Sampling
-from services.rollout.core.calls_xml import xml_call
 from services.rollout.core.session import Model
 from services.rollout.core.template import ChatTemplate
+from services.rollout.core.toolcalls import CLOSE, parse
 
 from .builders import Harness, reply_message, request, tool_message
 
@@ -46,6 +46,12 @@ def coder(model) -> Model:
     return Model(ChatTemplate(template._tokenizer, TEMPLATE.strip(), {}, template.stop_ids))
 
 
+def xml_call(block: str, schemas: dict) -> tuple[str, str] | None:
+    """What a closed block is read as."""
+    calls = parse(f"<tool_call>{block}{CLOSE}", "c", schemas=schemas).calls
+    return (calls[0].name, calls[0].arguments) if calls else None
+
+
 def test_values_are_what_the_tools_schema_says():
     """A text stays the text it is, line breaks inside it included, whatever it looks like."""
     said = written(
@@ -79,6 +85,23 @@ def test_what_is_no_whole_call_is_none(block):
 )
 def test_a_call_may_have_no_parameters_and_lack_its_end(block):
     assert xml_call(block, {}) == ("f", "{}")
+
+
+@pytest.mark.parametrize("end", ["", "\n", "<", "</funct", "<parameter=b", "<parameter=b>\nhalf"])
+def test_output_that_is_cut_between_parameters_is_no_call(end):
+    """A file without its second half would be written; `</function>` alone says that nothing is missing."""
+    said = "<tool_call>\n<function=write>\n<parameter=path>\na.py\n</parameter>\n" + end
+    parsed = parse(said, "c")
+    assert (parsed.content, parsed.calls) == (said.strip(), ())
+    assert parse(said.removesuffix(end) + "</function>", "c").calls[0].name == "write"
+
+
+def test_marks_inside_a_parameter_are_its_text_and_one_without_an_end_takes_nothing_of_the_next_call():
+    text = f"a {CLOSE} b <tool_call>"
+    assert json.loads(xml_call(written(("text", text)), {"edit": EDIT})[1]) == {"text": text}
+    broken = "<tool_call><function=f>\n<parameter=a>\n1\n</function>\n</tool_call>"
+    parsed = parse(f"{broken}<tool_call>{written(('line', '3'))}</tool_call>", "c", schemas={"edit": EDIT})
+    assert parsed.content == broken and [call.arguments for call in parsed.calls] == ['{"line": 3}']
 
 
 def test_a_conversation_goes_on_from_the_recorded_tokens_also_after_a_restart(coder):

@@ -183,6 +183,16 @@ def test_an_output_ends_with_the_token_that_completes_a_stop_sequence(model, siz
     assert reader.content == "one two"
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_a_stop_sequence_before_a_character_of_several_tokens_ends_the_output_at_the_same_token(model, size):
+    """The character's first bytes are told late: the end is looked for from where telling stopped."""
+    ids = model.template.encode("one STOP\N{GRINNING FACE}\N{GRINNING FACE}")
+    reader, kept, seen = model.reader(sampling(stop_sequences=["STOP"])), None, 0
+    while kept is None:
+        kept, seen = reader.push(ids[seen : seen + size]), seen + size
+    assert model.template.decode(ids[:kept]) == "one STOP" and len(ids) > kept + 4
+
+
 def test_the_first_stop_sequence_in_the_text_is_the_one_that_stopped(model):
     _, stream = said(model, MESSAGES, "a bc", 100, stop_sequences=["c", "b", "bc"])
     assert stream[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "b"}

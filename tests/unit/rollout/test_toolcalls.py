@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.rollout.core import blocks
 from services.rollout.core.streaming import SaidStream, TokenText
 from services.rollout.core.toolcalls import parse
 
@@ -29,6 +30,9 @@ def test_arguments_are_kept_exactly_as_written():
         '{"name": 3}',
         "[1]",
         '{"name": "f", "arguments": [1]}',
+        '{"name": "f", "args": {"a": 1}}',
+        '{"name": "f", "parameters": {"a": 1}, "args": {"b": 1}}',
+        '{"name": "f", "parameters": null}',
         "{" * 100_000,
         "",
     ],
@@ -116,6 +120,9 @@ def test_arguments_given_as_text_are_taken_when_they_are_an_object():
         ('{"name": "f", "arguments": {"a": {"b": 1}}}}\n', {"a": {"b": 1}}),
         ('{"name": "f", "arguments": "{\\"a\\": \\"x\ny\\"}"}', {"a": "x\ny"}),
         ('{"name": "f"}}', {}),
+        ('{"name": "f", "parameters": {"a": 1}}', {"a": 1}),
+        ('{"name": "f", "arguments": {"a": 1}, "parameters": {"a": 2}}', {"a": 1}),
+        ('{"name": "f", "arguments": {"a": "x </tool_call> y <tool_call>"}}', {"a": "x </tool_call> y <tool_call>"}),
         ('{"name": "f", "arguments": {"a": "\\ud800\n"}}', {"a": "\ud800\n"}),
         ("<function=f>\n<parameter=a>\n\u00e9\n</parameter>\n</function>", {"a": "\u00e9"}),
     ],
@@ -153,3 +160,55 @@ def test_a_whole_call_that_lacks_its_closing_mark_is_a_call(text, content, names
     """Models often end their turn there; what is no whole JSON object stays content."""
     parsed = parse(text, "c")
     assert (parsed.content, [call.name for call in parsed.calls]) == (content, names)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<tool_call>", '<tool_call>{"', '<tool_call>{"a": "', "<tool_call><function=f><parameter=a>", "<tool_call>x</tool_call>", "<tool_call> {} "],
+)  # fmt: skip
+def test_marks_that_a_model_repeats_are_not_each_read_to_the_end(monkeypatch, unit):
+    """Some 8,000 of them kept a gateway for half a minute: how often a text is tried is bounded, and a call before that is still found."""
+    tried, real = [], blocks._block
+    monkeypatch.setattr(
+        blocks, "_block", lambda text, start, schemas: tried.append(start) or real(text, start, schemas)
+    )
+    said = tool_text("f", "{}")
+    assert [call.name for call in parse(said * 200 + unit * 8000, "c").calls] == ["f"] * 200
+    assert len(tried) == 200 + blocks.MISSES_MAX
+
+
+def test_a_call_that_follows_an_open_mark_is_found():
+    parsed = parse("I say <tool_call> and then " + tool_text("f", "{}"), "c")
+    assert (parsed.content, len(parsed.calls)) == ("I say <tool_call> and then", 1)
+
+
+def test_where_one_call_is_awaited_what_is_no_call_is_read_once(monkeypatch):
+    """Blocks before the newest one are not read again with every token, whatever stands in them."""
+    tried, real = [], blocks._block
+    monkeypatch.setattr(
+        blocks, "_block", lambda text, start, schemas: tried.append(start) or real(text, start, schemas)
+    )
+    first, text = blocks.FirstCall(think_open=True), "so</think>"
+    for _ in range(60):
+        text += "<tool_call>no</tool_call>"
+        assert not first.is_in(text)
+    assert len(tried) == 60
+    for piece in ("<tool_call>", '{"name": "f", "arguments": {"a": "', "</tool_call>", '"}}', "\n</tool"):
+        text += piece
+        assert not first.is_in(text)
+    assert first.is_in(text + "_call>")
+
+
+def test_bytes_that_are_no_character_keep_nothing_back():
+    """Of a model that says stray bytes without end each is told, at a cost that does not grow with them; and a character after them is whole."""
+    decoded = []
+
+    def decode(ids):
+        decoded.append(len(ids))
+        return bytes(ids).decode("utf-8", "replace")
+
+    stream = TokenText(decode)
+    said = "".join(stream.push([0x80, 0xE6]) for _ in range(1000))
+    whole = bytes([0x80, 0xE6] * 1000).decode("utf-8", "replace")
+    assert len(said) >= len(whole) - 3 and max(decoded) < 16
+    assert said + stream.push("日".encode()) == whole + "日"
