@@ -1,6 +1,6 @@
-"""An asyncio gRPC server: loopback, key, health, reflection, traces, errors with a code."""
+"""An asyncio gRPC server: loopback, key, health, reflection, errors with a code."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import grpc
@@ -55,9 +55,8 @@ class RpcServer:
     """Servicers on one address. `add` them, `start`, and `stop` when done."""
 
     def __init__(
-        self, address: str, keys: dict[str, str] | None = None, interceptors: Sequence[Any] = (),
-        request_bytes_max: int = REQUEST_BYTES_MAX,
-    ) -> None:  # fmt: skip
+        self, address: str, keys: dict[str, str] | None = None, request_bytes_max: int = REQUEST_BYTES_MAX
+    ) -> None:
         """`keys`: role → key (gyre.rpc.auth); None leaves the server open, for tests only."""
         self.address = address
         options = [
@@ -67,7 +66,7 @@ class RpcServer:
             # Clients that ask whether we are there (open_channel's keepalive_s) are no attackers.
             ("grpc.http2.max_ping_strikes", 0),
         ]
-        self._server = grpc.aio.server(interceptors=[_KeyCheck(keys or {}), *interceptors], options=options)
+        self._server = grpc.aio.server(interceptors=[_KeyCheck(keys or {})], options=options)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
