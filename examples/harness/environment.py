@@ -29,8 +29,8 @@ class Mend(HarnessEnvironment):
         return PROMPT
 
     async def evaluate(self, workspace: Path, ended: Exit) -> Score:
-        done = await self.check(["{python}", "-m", "unittest", "-q"], {TEST_FILE: self.package.files[TEST_FILE]})
-        return Score(outcome=float(done.how == "exited" and done.code == 0), evidence={"tests": done.tail[-500:]})
+        found = await self.tests({TEST_FILE: self.package.files[TEST_FILE]})
+        return Score(outcome=float(found.all_passed), evidence={"passed": found.passed, "failures": found.failures})
 
 
 def main() -> None:

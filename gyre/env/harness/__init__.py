@@ -8,10 +8,12 @@
 | relay.py | carries its calls to the gateway, whatever happens to that |
 | sandbox.py, warden/ | folders, variables, bounds; an end that leaves nothing behind |
 | tree.py | copies of what it left, hidden tests over them |
+| testing.py, judge.py | hidden unittest tests: what is believed of what they say |
 """
 
 from gyre.env.harness.environment import HarnessEnvironment
 from gyre.env.harness.programs import Program
 from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox, Subprocess
+from gyre.env.harness.testing import Tests
 
-__all__ = ["Bounds", "Exit", "HarnessEnvironment", "NotStarted", "Program", "Running", "Sandbox", "Subprocess"]
+__all__ = ["Bounds", "Exit", "HarnessEnvironment", "NotStarted", "Program", "Running", "Sandbox", "Subprocess", "Tests"]

@@ -25,7 +25,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,6 +39,7 @@ from gyre.env.harness import tree
 from gyre.env.harness.programs import Program, fill, found, shipped, write_files
 from gyre.env.harness.relay import REQUEST_BYTES_MAX, Relay
 from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox, Subprocess
+from gyre.env.harness.testing import Tests, run_tests
 from gyre.env.wall import WallClock
 from gyre.errors import InvalidInput
 from gyre.tasks import whole
@@ -101,7 +102,7 @@ class HarnessEnvironment(SelfDriven):
         raise NotImplementedError("prepare(workspace) must fill the folder and return the prompt")
 
     def evaluate(self, workspace: Path, ended: Exit) -> Score:
-        """Judge what is in the working folder, never what the harness says. May be `async`, and use `check`."""
+        """Judge what is in the working folder, never what the harness says. May be `async`, and use `tests` or `check`."""
         raise NotImplementedError("evaluate(workspace, ended) must return a Score")
 
     def make_sandbox(self) -> Sandbox:
@@ -109,15 +110,30 @@ class HarnessEnvironment(SelfDriven):
 
     async def check(self, command: Sequence[str], hidden: Path | Mapping[str, str] | None = None) -> Exit:
         """Run `command` (`{python}`: this interpreter) in a copy of the working folder with `hidden` put over it: a folder, or path → text.
-        Raises NotStarted."""
+        Its exit code is that of code which the agent wrote, where it runs any: `tests` is safer. Raises NotStarted."""
+        async with self._copy() as sandbox:
+            if hidden is not None:
+                await asyncio.to_thread(tree.overlay, hidden, sandbox.work)
+            words = [fill(word, {"python": sys.executable, "work": str(sandbox.work)}) for word in command]
+            variables = self._variables(sandbox) | {
+                "PYTHONSAFEPATH": "1"
+            }  # no module of the agent's for one of Python's
+            return await sandbox.run(words, variables, self.check_bounds)
+
+    async def tests(self, hidden: Path | Mapping[str, str], pattern: str = "test*.py") -> Tests:
+        """Run Python's unittest tests `hidden` (a folder, or path → text) over a copy of the working folder, from which they import what they test.
+        What the agent left decides neither what runs nor what passed (testing.py). Raises NotStarted."""
+        async with self._copy() as sandbox:
+            return await run_tests(sandbox, hidden, pattern, self._variables(sandbox), self.check_bounds)
+
+    @contextlib.asynccontextmanager
+    async def _copy(self) -> AsyncIterator[Sandbox]:
+        """Of what was left, in a sandbox of its own."""
         sandbox = self.make_sandbox()
         try:
             await self._settle()
             self.left_out |= await asyncio.to_thread(tree.copy, self.sandbox.work, sandbox.work)
-            if hidden is not None:
-                await asyncio.to_thread(tree.overlay, hidden, sandbox.work)
-            words = [fill(word, {"python": sys.executable, "work": str(sandbox.work)}) for word in command]
-            return await sandbox.run(words, self._variables(sandbox), self.check_bounds)
+            yield sandbox
         finally:
             await asyncio.to_thread(sandbox.close)
 

@@ -4,8 +4,8 @@ name = "mend"
 harness = "claude-code"                  # or a table [program] with command, environment, files
 prompt = "The tests fail. Mend the package {package}."   # places are fields of the task's payload
 files = "package"                        # what the working folder begins with; paths are relative to this file
-hidden = "tests"                         # put over a copy of what it left
-check = ["{python}", "-m", "unittest"]   # run there; exit code 0 is success
+hidden = "tests"                         # unittest tests that the agent never sees, run over a copy of what it left: all must pass
+# check = ["node", "--test"]             # in their place a command, over which `hidden` is laid: exit code 0 is success, so its word is to be trusted
 
 [bounds]                                 # what is not named here is HarnessEnvironment's; so with [check_bounds]
 cpu_s = 600
@@ -22,6 +22,7 @@ from gyre.env.harness import tree
 from gyre.env.harness.environment import HarnessEnvironment
 from gyre.env.harness.programs import Program, fill
 from gyre.env.harness.sandbox import Bounds, Exit, Sandbox, Subprocess
+from gyre.env.harness.testing import Tests
 from gyre.errors import ConfigError, InvalidInput
 
 CHECK_CHARS = 2000
@@ -30,7 +31,7 @@ CHECK_CHARS = 2000
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     prompt: str
-    check: list[str]
+    check: list[str] = []
     harness: str = ""
     program: Program | None = None
     files: str = ""
@@ -53,6 +54,8 @@ def load(file: Path) -> type[HarnessEnvironment]:
         raise ConfigError(f"{file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{file}: {error}") from error
+    if not settings.check and not settings.hidden:
+        raise ConfigError(f"{file}: nothing says what success is: give `hidden` (a folder of tests), `check`, or both")
     folders = {name: _folder(file, name, getattr(settings, name)) for name in ("files", "hidden")}
     return _made(settings, **folders)
 
@@ -63,6 +66,12 @@ def _completed(said: dict[str, Any]) -> dict[str, Any]:
     return said | {
         name: msgspec.to_builtins(getattr(HarnessEnvironment, name)) | table for name, table in given.items()
     }
+
+
+def said_of(found: Tests) -> dict[str, Any]:
+    """Evidence."""
+    counts = {"passed": found.passed, "failed": found.failed, "excused": found.excused, "failures": found.failures}
+    return {"check": found.exit.how, "code": found.exit.code, "said": found.exit.tail[-CHECK_CHARS:]} | counts
 
 
 def _folder(file: Path, name: str, text: str) -> Path | None:
@@ -89,6 +98,9 @@ def _made(settings: Settings, files: Path | None, hidden: Path | None) -> type[H
             return fill(settings.prompt, {name: str(value) for name, value in payload.items()})
 
         async def evaluate(self, workspace: Path, ended: Exit) -> Score:
+            if not settings.check:
+                found = await self.tests(hidden)
+                return Score(outcome=float(found.all_passed), evidence=said_of(found))
             done = await self.check(settings.check, hidden)
             is_success = done.how == "exited" and done.code == 0
             return Score(

@@ -17,12 +17,21 @@ from tests.unit.env.harness.test_harness_environment import AGENT, TASK, drive, 
 
 PACKAGE = make_package(TASK.seed)
 MEND = f"do printf %s {shlex.quote(PACKAGE.solution)} > {PACKAGE.fault_path}"
+EXIT = "echo 'import os; os._exit(0)'"
+SHADOW = f"do {EXIT} | tee unittest.py sitecustomize.py"
 
 
 @pytest.mark.parametrize(
     ("acts", "outcome"),
-    [((MEND,), 1.0), ((), 0.0), ((f"do echo > {TEST_FILE}",), 0.0), ((f"do ln -sf /dev/null {TEST_FILE}", MEND), 1.0)],
-    ids=["mended", "left", "tests-emptied", "mended-and-tests-gone"],
+    [
+        ((MEND,), 1.0),
+        ((), 0.0),
+        ((f"do echo > {TEST_FILE}",), 0.0),
+        ((f"do ln -sf /dev/null {TEST_FILE}", MEND), 1.0),
+        ((SHADOW,), 0.0),
+        ((f"do {EXIT} > {PACKAGE.fault_path}",), 0.0),
+    ],
+    ids=["mended", "left", "tests-emptied", "mended-and-tests-gone", "unittest-shadowed", "exits-with-0"],
 )
 async def test_a_package_is_mended_when_its_own_tests_pass(acts, outcome):
     """The tests are those it was given with, whatever the agent made of its copy."""
@@ -34,7 +43,8 @@ async def test_a_package_is_mended_when_its_own_tests_pass(acts, outcome):
 async def test_the_example_without_code_says_what_is_right():
     kind = load(ROOT / "examples" / "harness" / "mend.toml")
     assert (kind.harness, kind.name) == ("claude-code", "mend-calc")
-    for act, outcome in (("do sed -i s/100.+/100\\ -/ calc.py", 1.0), ("do rm -r tests", 0.0)):
+    mended = "do sed -i s/100.+/100\\ -/ calc.py"
+    for act, outcome in ((mended, 1.0), ("do rm -r tests", 0.0), (SHADOW, 0.0), (f"do {EXIT} > calc.py", 0.0)):
         over, environment, _ = await drive(say(act, "Done."), kind, program=AGENT)
         assert over.reason == "stopped"
         assert (await environment.score()).outcome == outcome
@@ -61,3 +71,10 @@ def test_its_agent_sees_the_package_and_its_tests(tmp_path: Path):
     assert "leave the tests as they are" in environment.reset()[0]["content"]
     assert {file.name for file in environment.sandbox.work.iterdir()} == set(PACKAGE.files)
     environment.close()
+
+
+def test_a_file_that_does_not_say_what_success_is_is_refused(tmp_path: Path):
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "a"\nharness = "codex"\nprompt = "p"\n')
+    with pytest.raises(ConfigError, match="what success is"):
+        load(file)
