@@ -18,6 +18,7 @@ from services.ledger.core.book_lines import fates, used
 from services.ledger.queries import audit, books
 from services.ledger.queries.broken import BOOKS
 from services.ledger.queries.sql import rows
+from services.ledger.queries.standing import FATES
 from services.ledger.storage import settling
 from services.ledger.storage.compacting import compact
 from tests.unit.ledger.ledger_history import (
@@ -187,6 +188,17 @@ def test_books_on_postgres_are_those_on_sqlite(on_postgres, whole):
         with database.read() as one, whole.read() as other:
             assert books(one, RUN, config()) == books(other, RUN, config())
             assert all(criterion.passed for criterion in audit(one, RUN, config()))
+
+
+@pytest.mark.parametrize("statement", [BOOKS, FATES])
+def test_postgres_compiles_no_statement(on_postgres, statement):
+    """E: where its planner expects much, as of some thousand executions, it would compile for seconds what runs for milliseconds."""
+    database = on_postgres(history())
+    for engine in (database.reading, database.writing):
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SET jit_above_cost = 0")
+            plan = [row[0] for row in connection.execute(sa.text(f"EXPLAIN ANALYZE {statement}"), {"run": RUN})]
+            assert plan and not any("JIT" in line for line in plan)
 
 
 def test_books_of_an_older_schema_stay_what_they_were(tmp_path):
