@@ -153,7 +153,7 @@ class Calling:
             if not entry.live and not entry.closing:
                 at_s, claims = ended_at_s or self._clock.now_s(), call.claims
                 self.idle.begins(entry.session.sample_id, at_s, claims.traceparent, claims.execution_id, claims.attempt)
-            running.changed.set()
+            running.tell()
 
     async def _store(self, call: Call, running: Running, record: CallRecorded, parsed: Parsed) -> tuple[Reply, Ready]:
         """Durable when it returns. What follows is made ready while the bus stores: nothing of it is known, or leaves, before."""
@@ -174,7 +174,7 @@ async def _answer_later(entry: Open, key: tuple[bytes, str], running: Running, r
     del entry.running[key]
     entry.live.discard(running)
     running.done.set_result(reply)
-    running.changed.set()
+    running.tell()
 
 
 def _hear(running: Running, ids: Sequence[int]) -> int | None:

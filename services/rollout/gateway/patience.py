@@ -61,6 +61,8 @@ class Patience:
 
     async def body(self, request: web.Request) -> bytes:
         """Raises TooSlow, HTTPRequestEntityTooLarge."""
+        if request.content.is_eof():
+            return await _whole(request)
         try:
             async with asyncio.timeout(BODY_S):
                 return await _whole(request)

@@ -56,6 +56,9 @@ class Running:
     reader: OutputReader | None = None
     """What is certain of a call under way (streams)."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Its reader knows more, or `done` is."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """`done` is, by `tell`: a turn of the loop sooner than by its own callbacks."""
     abandoning: asyncio.Task | None = None
     is_recorded: bool = False
     """Sampled and on record; only its answer is held back."""
@@ -63,6 +66,17 @@ class Running:
     """Of those who wait for a plain reply, each in its API's words."""
     going: asyncio.Event = field(default_factory=asyncio.Event)
     """Set unless its execution is suspended: the call does not begin, or is not answered, before."""
+
+    async def reply(self) -> Reply:
+        """When it is known, whoever else waits. Raises what became of the call; to be cancelled here ends nothing."""
+        if not self.done.done():
+            await self.over.wait()
+        return self.done.result()
+
+    def tell(self) -> None:
+        """`done` is: wake all who wait."""
+        self.over.set()
+        self.changed.set()
 
     def watch(self) -> "Running":
         """One more request waits for it."""
@@ -99,7 +113,12 @@ class Open:
     live: set[Running] = field(default_factory=set)
     """All calls that are not on record yet, abandoned ones too."""
     closing: bool = False
+    preparing: int = 0
+    """Texts of its requests that are read beside the event loop (longtexts.py)."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def prepared(self) -> None:
+        self.preparing -= 1
 
     async def put(self, bus: Bus, record: CallRecorded, traceparent: str) -> None:
         """On record. Raises Conflict when another gateway has written since."""

@@ -54,9 +54,13 @@ def reply_of(record: CallRecorded, model: str, parsed: Parsed) -> Reply:
 
 
 def trace_call(claims: Claims, record: CallRecorded, ended_at_s: float) -> None:
-    """The span `chat policy`, up to where its record is stored and its reply may leave."""
+    """The span `chat policy`, up to where its record is stored and its reply may leave; made later."""
+    asyncio.get_running_loop().call_later(LATER_S, _trace_call, claims, record, ended_at_s)
+
+
+def _trace_call(claims: Claims, record: CallRecorded, ended_at_s: float) -> None:
     versions = memoryview(record.versions).cast("i")
-    _later(
+    emit_span(
         "chat policy", record.started_at_s, ended_at_s, claims.traceparent,
         **{
             "gen_ai.operation.name": "chat", "gen_ai.request.model": "policy",
