@@ -173,10 +173,10 @@ class Policy:
             positions_1T = self._tensor(forest.positions_T)[None]
             told |= {"position_ids": positions_1T, KEYWORD: Packing(forest, self.device)}
         if self._plain_output:
-            states_ND = self.model.base_model(input_ids=ids_1T, **told).last_hidden_state[0, before_N]
+            states_ND = self.model.base_model(input_ids=ids_1T, **told).last_hidden_state.squeeze(0)[before_N]
             head = self.model.get_output_embeddings()
         else:
-            states_ND, head = self.model(input_ids=ids_1T, **told).logits[0, before_N], torch.nn.Identity()
+            states_ND, head = self.model(input_ids=ids_1T, **told).logits.squeeze(0)[before_N], torch.nn.Identity()
         chosen_N = ids_1T[0, self._tensor(forest.targets_N)]
         is_neutral = (forest.temperatures_N == 1).all()
         temperatures_N = None if is_neutral else self._tensor(forest.temperatures_N)

@@ -54,7 +54,7 @@ def packed_attention(
         out = flex.attend(query, key, value, gyre_packing.mask(sliding_window), scale, softcap)[0]
     else:
         plan = gyre_packing.plan(sliding_window)
-        out = blockwise.attend(query[0], key[0], value[0], plan, scale, softcap, s_aux)
+        out = blockwise.attend(query.squeeze(0), key.squeeze(0), value.squeeze(0), plan, scale, softcap, s_aux)
     return out.transpose(0, 1)[None], None
 
 

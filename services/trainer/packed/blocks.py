@@ -1,7 +1,7 @@
 """Blocks of a forest with what attention needs of them as tensors, and attention of one block, forward and backward.
 
-Shapes: T tokens, G groups of K key heads (query head h belongs to key head h // G), Q queries and N keys of a block, D and E dimensions
-of keys and values.
+Shapes: K key heads, each with G query heads (query head h belongs to key head h // G); Q queries and N keys of a block, R = Q·G its rows (a query's
+heads side by side), D and E dimensions of keys and values.
 """
 
 from typing import Protocol
@@ -10,9 +10,10 @@ import torch
 
 from services.trainer.packed.forest import Forest
 from services.trainer.packed.plan import plan_blocks, visible_QK
+from services.trainer.packed.trail import plan_moves
 
-MASKS_KEPT_PAIRS = 2**24
-"""Query–key pairs up to which masks are kept from layer to layer (64 MiB of float32); made anew for each above, so that memory does not follow the
+MASKS_KEPT_MAX = 2**24
+"""Rows times keys up to which masks are kept from layer to layer (64 MiB of float32); made anew for each above, so that memory does not follow the
 square of a row."""
 
 
@@ -21,53 +22,37 @@ class BlockPlan:
 
     def __init__(self, forest: Forest, window: int | None, device: torch.device) -> None:
         self.blocks = plan_blocks(forest, window)
-        self._indices = [
-            None if len(block.ranges) == 1 else torch.from_numpy(block.keys_K()).to(device) for block in self.blocks
-        ]
+        self.moves, self.last_leave, self.places = plan_moves(self.blocks, forest.positions_T)
         self._hidden = [
             torch.from_numpy(~visible_QK(forest, block, window, block.common)).to(device) for block in self.blocks
         ]
-        self._masks: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-        self._keeps_masks = sum(block.pairs for block in self.blocks) <= MASKS_KEPT_PAIRS
+        self._masks: dict[tuple[int, int, torch.dtype], torch.Tensor] = {}
+        self._pairs = sum(block.pairs for block in self.blocks)
 
-    def gather(self, number: int, x_KTD: torch.Tensor) -> torch.Tensor:
-        """[K, N, D], the block's keys (or values)."""
-        block, index = self.blocks[number], self._indices[number]
-        if index is None:
-            return x_KTD[:, block.ranges[0][0] : block.ranges[0][1]]
-        return x_KTD.index_select(1, index)
-
-    def scatter(self, number: int, into_KTD: torch.Tensor, x_KND: torch.Tensor) -> None:
-        """Add to the block's keys."""
-        block, index = self.blocks[number], self._indices[number]
-        if index is None:
-            into_KTD[:, block.ranges[0][0] : block.ranges[0][1]] += x_KND
-        else:
-            into_KTD.index_add_(1, index, x_KND)
-
-    def hide(self, number: int, scores: torch.Tensor) -> torch.Tensor:
-        """−inf in place where a query does not see a key; scores [..., Q, N]."""
-        scores[..., self.blocks[number].common :].masked_fill_(self._hidden[number], float("-inf"))
+    def hide(self, number: int, scores: torch.Tensor, groups: int) -> torch.Tensor:
+        """−inf in place where a query does not see a key; scores [..., R, N]."""
+        later = scores.unflatten(-2, (-1, groups))[..., self.blocks[number].common :]
+        later.masked_fill_(self._hidden[number][:, None], float("-inf"))
         return scores
 
-    def mask(self, number: int, query: torch.Tensor) -> torch.Tensor:
-        """[Q, N], to be added to scores, of the query's type."""
-        mask = self._masks.get((number, query.dtype))
+    def mask(self, number: int, query: torch.Tensor, groups: int) -> torch.Tensor:
+        """[R, N], to be added to scores, of the query's type."""
+        mask = self._masks.get((number, groups, query.dtype))
         if mask is None:
             block = self.blocks[number]
-            mask = self.hide(number, query.new_zeros(block.stop - block.start, block.keys))
-            if self._keeps_masks:
-                self._masks[number, query.dtype] = mask
+            mask = self.hide(number, query.new_zeros((block.stop - block.start) * groups, block.keys), groups)
+            if self._pairs * groups <= MASKS_KEPT_MAX:
+                self._masks[number, groups, query.dtype] = mask
         return mask
 
 
 class Kernel(Protocol):
-    """Attention of one block. query [G, K, Q, D], key [K, N, D], value [K, N, E]."""
+    """Attention of one block. query [K, R, D], key [K, N, D], value [K, N, E]."""
 
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: BlockPlan, number: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(out [G, K, Q, E], float32 logarithms of the sums [G, K, Q])."""
+        """(out [K, R, E], float32 logarithms of the sums, to be handed to the backward)."""
 
     def backward(
         self, grad: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
@@ -79,21 +64,21 @@ class Kernel(Protocol):
 class SdpaKernel:
     """The operators that `scaled_dot_product_attention` calls on a CPU, by name because their backward takes the stored sums."""
 
-    def __init__(self, scale: float) -> None:
-        self._scale = scale
+    def __init__(self, scale: float, groups: int) -> None:
+        self._scale, self._groups = scale, groups
 
     def forward(self, query, key, value, plan, number):
-        key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
-        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, attn_mask=plan.mask(number, query), scale=self._scale
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            query[None], key[None], value[None], attn_mask=plan.mask(number, query, self._groups), scale=self._scale
         )
+        return out.squeeze(0), lse
 
     def backward(self, grad, query, key, value, out, lse, plan, number):
-        key, value = (x.expand(len(query), -1, -1, -1) for x in (key, value))
-        dquery, dkey, dvalue = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, query, key, value, out, lse, 0.0, False, attn_mask=plan.mask(number, query), scale=self._scale
-        )
-        return dquery, dkey.sum(0), dvalue.sum(0)
+        found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad[None], query[None], key[None], value[None], out[None], lse, 0.0, False,
+            attn_mask=plan.mask(number, query, self._groups), scale=self._scale,
+        )  # fmt: skip
+        return tuple(x.squeeze(0) for x in found)
 
 
 class ExactKernel:
@@ -103,30 +88,34 @@ class ExactKernel:
     nothing, so ds = −Σ exp(s − lse) δ.
     """
 
-    def __init__(self, scale: float, softcap: float | None, sinks_GK: torch.Tensor | None) -> None:
-        self._scale, self._softcap, self._sinks_GK = scale, softcap, sinks_GK
-        self.dsinks_GK = None if sinks_GK is None else torch.zeros_like(sinks_GK, dtype=torch.float32)
+    def __init__(self, scale: float, groups: int, softcap: float | None, sinks_KG: torch.Tensor | None) -> None:
+        self._scale, self._groups, self._softcap, self._sinks_KG = scale, groups, softcap, sinks_KG
+        self.dsinks_KG = None if sinks_KG is None else torch.zeros_like(sinks_KG, dtype=torch.float32)
 
     def forward(self, query, key, value, plan, number):
-        z = plan.hide(number, self._scores(query, key))
+        z = plan.hide(number, self._scores(query, key), self._groups)
         lse = z.logsumexp(-1)
-        if self._sinks_GK is not None:
-            lse = torch.logaddexp(lse, self._sinks_GK[..., None].float())
+        if self._sinks_KG is not None:
+            lse = torch.logaddexp(lse, self._sinks_KR(lse))
         return ((z - lse[..., None]).exp() @ value.float()).to(query.dtype), lse
 
     def backward(self, grad, query, key, value, out, lse, plan, number):
         grad, value = grad.float(), value.float()
         z = self._scores(query, key)
         slope = 1.0 if self._softcap is None else 1 - (z / self._softcap).square()
-        p = (plan.hide(number, z) - lse[..., None]).exp()
+        p = (plan.hide(number, z, self._groups) - lse[..., None]).exp()
         delta = (grad * out.float()).sum(-1)
         dz = p * (grad @ value.transpose(-1, -2) - delta[..., None]) * slope * self._scale
-        if self._sinks_GK is not None:
-            self.dsinks_GK -= ((self._sinks_GK[..., None].float() - lse).exp() * delta).sum(-1)
-        dkey = (dz.transpose(-1, -2) @ query.float()).sum(0)
-        dvalue = (p.transpose(-1, -2) @ grad).sum(0)
+        if self._sinks_KG is not None:
+            share = (self._sinks_KR(lse) - lse).exp() * delta
+            self.dsinks_KG -= share.unflatten(1, (-1, self._groups)).sum(1)
+        dkey, dvalue = dz.transpose(-1, -2) @ query.float(), p.transpose(-1, -2) @ grad
         return (dz @ key.float()).to(query.dtype), dkey.to(query.dtype), dvalue.to(query.dtype)
 
     def _scores(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         z = (query.float() @ key.float().transpose(-1, -2)) * self._scale
         return z if self._softcap is None else self._softcap * torch.tanh(z / self._softcap)
+
+    def _sinks_KR(self, lse_KR: torch.Tensor) -> torch.Tensor:
+        """float32, each row's own."""
+        return self._sinks_KG.float().repeat(1, lse_KR.shape[1] // self._groups)

@@ -13,6 +13,7 @@ from services.trainer.packed.blockwise import attend
 from services.trainer.packed.flat import paths_of
 from services.trainer.packed.forest import Forest, make_forest
 from services.trainer.packed.plan import plan_blocks, visible_QK
+from services.trainer.packed.trail import GradientTrail, Trail, plan_moves
 
 
 def forest(lengths: list[int], parents: list[int], targets: list[int] | None = None) -> Forest:
@@ -98,6 +99,38 @@ def test_a_long_chain_costs_its_triangle_and_a_tree_its_unique_pairs():
 def test_a_window_bounds_the_keys_of_a_block():
     """B8. Window 64 over 4096 tokens: 128 queries see 128 + 63 keys at most."""
     assert max(block.keys for block in plan_blocks(forest([4096], [-1]), 64)) == 128 + 63
+
+
+@settings(max_examples=200, deadline=None)
+@given(forests(), st.sampled_from([None, 1, 3, 8]), st.sampled_from([1, 4, 128]), st.sampled_from([0, 30, 4096]))
+def test_the_trail_holds_each_blocks_keys_and_gives_each_token_its_gradient(found, window, queries_max, call_cost):
+    """B8. Whatever lies over whatever: the keys of a block are those that were asked for, and of gradients nothing is lost or given twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "QUERIES_MAX", queries_max)
+        patch.setattr(plan, "CALL_COST", call_cost)
+        blocks = plan_blocks(found, window)
+    moves, last_leave, places = plan_moves(blocks, found.positions_T)
+    ids_T11 = torch.arange(found.tokens, dtype=torch.float32)[:, None, None]
+    trail, gradients = Trail(ids_T11, places), GradientTrail(ids_T11, places)
+    expected_T = torch.zeros(found.tokens)
+    for number, block in enumerate(blocks):
+        keys_1N1 = trail.move(moves[number], block.keys)
+        assert keys_1N1.flatten().tolist() == block.keys_K().tolist()
+        gradients.add(moves[number], (keys_1N1 + 1) * (number + 1))
+        expected_T.index_add_(0, torch.from_numpy(block.keys_K()), (keys_1N1.flatten() + 1) * (number + 1))
+    assert gradients.all(last_leave).flatten().tolist() == expected_T.tolist()
+
+
+def test_a_token_comes_to_the_trail_once():
+    """B8. Ten branches of 300 below 2000 tokens, each with two of 100: 7000 tokens come, not the 100,000 keys and more that the blocks need."""
+    tree = forest(
+        [2000] + [300, 100, 100] * 10, [-1] + [parent for run in range(10) for parent in (0, 3 * run + 1, 3 * run + 1)]
+    )
+    blocks = plan_blocks(tree)
+    moves, _, places = plan_moves(blocks, tree.positions_T)
+    assert sum(block.keys for block in blocks) > 100_000
+    assert sum(move.stop - move.start for of_block in moves for move in of_block.come) == tree.tokens == 7000
+    assert places == 2400
 
 
 @settings(max_examples=40, deadline=None)
