@@ -5,6 +5,7 @@ inside the world are carried out again, because the world is as it was before th
 the record, in order. One that differs from what was recorded is refused: the outside world has seen something else.
 """
 
+import asyncio
 import copy
 import hashlib
 import time
@@ -28,6 +29,7 @@ from gyre.env.recording.entries import (
     canonical,
     difference,
 )
+from gyre.env.recording.redaction import LARGE_CHARS
 from gyre.env.recording.tape import Tape
 
 UNKNOWN = "error: the process was lost while this call was under way; whether it was carried out is not known"
@@ -136,8 +138,7 @@ class Journal:
         does not say it.
 
         Raises Departed, and what `carry_out` raises; then nothing is recorded."""
-        name = call.name if self._tape is None else self._tape.redactor.text(call.name)
-        text, digest = canonical(call.arguments if self._tape is None else self._tape.redactor.value(call.arguments))
+        name, text, digest = await _aside(self._asked, call, *call.arguments.values())
         is_outside = call.name in self._outside if is_outside is None else is_outside
         if is_outside and self._at_beyond < len(self._beyond):
             known = self._beyond[self._at_beyond]
@@ -158,13 +159,24 @@ class Journal:
             raise
         if not isinstance(result, StepResult) or not isinstance(result.content, str):
             return result
+        content = await _aside(self._clean, result.content, result.content)
         made = Called(
             ordinal=self.calls + 1, name=name, arguments=text, arguments_digest=digest, is_outside=is_outside, at_s=at_s,
-            content=result.content if self._tape is None else self._tape.redactor.document(result.content),
-            error=result.error, done=result.done, truncated=result.truncated, reward=result.reward, took_s=time.monotonic() - begun_s,
-            quota_left=self._quota_after(is_outside),
+            content=content, error=result.error, done=result.done, truncated=result.truncated, reward=result.reward,
+            took_s=time.monotonic() - begun_s, quota_left=self._quota_after(is_outside),
         )  # fmt: skip
         return self._repeated(made) if not is_outside else self._recorded(made)
+
+    def _asked(self, call: ToolCall) -> tuple[str, str, str]:
+        """(name, arguments, their digest), redacted."""
+        if self._tape is None:
+            return call.name, *canonical(call.arguments)
+        redactor = self._tape.redactor
+        text, digest = canonical(redactor.value(call.arguments))
+        return redactor.text(call.name), redactor.document(text), digest
+
+    def _clean(self, text: str) -> str:
+        return text if self._tape is None else self._tape.redactor.document(text)
 
     def _quota_after(self, is_outside: bool) -> int:
         return self.quota_left - (is_outside and self.quota_left > 0)
@@ -227,6 +239,13 @@ class Journal:
                 del self._replies[entry.replies :], self._inside[entry.inside :]
             case Over():
                 self.is_over = True
+
+
+async def _aside(work: Callable[[Any], Any], given: Any, *parts: Any) -> Any:
+    """`work(given)`, in a thread where it may take long: other executions go on meanwhile."""
+    if sum(len(part) for part in parts if isinstance(part, str)) < LARGE_CHARS:
+        return work(given)
+    return await asyncio.to_thread(work, given)
 
 
 def _result(called: Called) -> StepResult:

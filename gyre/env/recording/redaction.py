@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,7 +31,9 @@ PATTERNS = {
     rf"{_START}(?:AKIA|ASIA)[0-9A-Z]{{16}}(?![0-9A-Z])": ("akia", "asia"),
     rf"{_START}xox[abeprs]-[A-Za-z0-9-]{{10,}}": ("xox",),
     rf"{_START}AIza[0-9A-Za-z_-]{{30,}}": ("aiza",),
-    rf"{_START}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*": ("eyj",),
+    # Looked for from where a run of such characters begins, and where another run follows: else each `eyJ` of a run would look for its end.
+    r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]{11,}+\.[A-Za-z0-9_-]{8,}+\.)[A-Za-z0-9_-]*?"
+    rf"{_START}(?P<secret>eyJ[A-Za-z0-9_-]{{8,}}+\.[A-Za-z0-9_-]{{8,}}+\.[A-Za-z0-9_-]*+)": ("eyj",),
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)": ("private key-----",),
     r"(?<=://)[^/\s:@]{1,200}:[^/\s@]{1,200}(?=@)": ("://",),
     r"(?ai)(?:[?&]|\A)(?:token|key|sig|signature|code|auth|jwt|sid|session|pass|pwd|x-(?:amz|goog|ms)-(?:signature|credential|security-token))="
@@ -51,9 +54,13 @@ PATTERNS = {
     ),
 }
 """Credentials in headers, keys of well-known services, JSON web tokens, private keys, user:password in an address, fields of an address's query
-and of a form, cookies, elements of XML, parts of a multipart body, `api_key=…` in a text.
+and of a form, cookies, elements of XML, parts of a multipart body, `api_key=…` in a text. Where there is a group `secret`, that is replaced.
+Whoever is recorded also chooses what is looked through, so each takes time in proportion to the text, whatever that is.
 To each what a text must hold, in lower case, to match it: looking for that costs a hundredth of looking for the rule."""
 ROUNDS_MAX = 5
+LARGE_CHARS = 64 * 1024
+"""Texts that take long enough for others to notice."""
+KNOWN_MAX = 4
 
 
 class Redactor:
@@ -70,6 +77,8 @@ class Redactor:
             if rule.search("") or rule.search(MASK):
                 raise ConfigError(f"redaction rule {pattern!r} matches the empty text or {MASK}, so everything")
             self._rules.append((rule, needles))
+        self._known: deque[str] = deque(maxlen=KNOWN_MAX)
+        """Large texts that `document` has returned: what comes back as the very same object needs no second look."""
         self._ends = tuple(_plain(key) for key in KEYS)
         self._keys = {_plain(key) for key in keys}
 
@@ -81,7 +90,7 @@ class Redactor:
         for _ in range(ROUNDS_MAX):
             before = text
             for rule in rules:
-                text = rule.sub(MASK, text)
+                text = rule.sub(_masked if "secret" in rule.groupindex else MASK, text)
             if text == before:
                 return text
         return MASK if any(rule.search(text) for rule in rules) else text
@@ -107,6 +116,14 @@ class Redactor:
 
     def document(self, text: str) -> str:
         """A text that may be JSON itself (arguments of a call, the reply of a service): then by names of its fields, too."""
+        if len(text) < LARGE_CHARS:
+            return self._document(text)
+        if not any(text is known for known in tuple(self._known)):
+            text = self._document(text)
+            self._known.append(text)
+        return text
+
+    def _document(self, text: str) -> str:
         if text.lstrip()[:1] in ("{", "[", '"'):
             try:
                 parsed = json.loads(text)
@@ -117,6 +134,11 @@ class Redactor:
             except ValueError:
                 pass
         return self.text(text)
+
+
+def _masked(match: re.Match) -> str:
+    start, end = match.span("secret")
+    return match[0][: start - match.start()] + MASK + match[0][end - match.start() :]
 
 
 def _plain(key: str) -> str:

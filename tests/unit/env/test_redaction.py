@@ -3,16 +3,19 @@
 import json
 import re
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gyre.env.recording import MASK, Redactor, Tape
+from gyre.env import StepResult, ToolCall
+from gyre.env.recording import MASK, Journal, Redactor, Tape
 from gyre.env.recording.entries import Called, Checkpoint, Reply
-from gyre.env.recording.redaction import PATTERNS
+from gyre.env.recording.redaction import LARGE_CHARS, PATTERNS
 from gyre.errors import ConfigError
+from tests.unit.env.regex_steps import Steps
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 WORDS = st.text(LETTERS, min_size=24, max_size=40).map("q{}".format)
@@ -128,3 +131,74 @@ def test_bad_input_nested_deep_or_with_lone_surrogates():
     redactor = Redactor()
     assert redactor.document("[" * 100_000) in (MASK, "[" * 100_000)
     assert redactor.text("\ud800x") == "?x"
+
+
+UNITS = (
+    "eyJ-", "eyJabcdefgh.", "eyJ-eyJabcdefgh-.", "cookie:a ", "cookie\\", "cookie: a=", "a", " ", "\\", "<password>", "<a:", "bearer ", "bearer a",
+    "authorization: basic ", "authorization: ", "://a:", "://", "a:", "?token=", "&key=ab", "name=password\n", "name=password\na:name=", "a:b\n",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END A", "api_key=", "secret\\", "secret= ", "sk-", "ghp_", "AKIA", "xoxb-", "\n",
+)  # fmt: skip
+PREFIXES = (
+    "",
+    "cookie: ",
+    "bearer ",
+    "name=password\n",
+    "<token>",
+    "secret",
+    "-----BEGIN PRIVATE KEY-----",
+    "?token=",
+    "://a:",
+    "authorization ",
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=range(len(PATTERNS)))
+def test_each_rule_takes_steps_in_proportion_to_the_text_whatever_it_is(pattern):
+    """Whoever is recorded chooses the text: of `eyJ-eyJ-…` 128 KiB once held everybody up for half a minute. Twice the text, at most twice the steps
+    and what is near its ends."""
+    steps, words = Steps(pattern), PATTERNS[pattern]
+    for prefix in PREFIXES:
+        for unit in UNITS:
+            short, long = (prefix + unit * (size // len(unit)) for size in (240, 480))
+            if any(word in long.lower() for word in words):
+                few, many = steps.through(short), steps.through(long)
+                assert many <= 2.2 * few + 2000, (prefix, unit, few, many)
+
+
+def test_a_rule_whose_steps_grow_faster_is_noticed():
+    old = r"(?<![A-Za-z0-9_])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    few, many = (Steps(old).through("eyJ-" * count) for count in (100, 200))
+    assert many > 3 * few
+
+
+@given(
+    st.lists(st.sampled_from(["eyJ", "abcdefgh", "-", ".", " ", "\\n", "x", "ABCDEFGHIJK"]), max_size=14).map("".join)
+)
+def test_a_token_is_found_where_it_begins_and_what_stands_before_it_stays(text):
+    """The same that the rule says in one go, which takes quadratic time."""
+    plain = re.compile(r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf]))eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*")
+    assert Redactor().text(text) == plain.sub(MASK, text)
+
+
+async def test_large_texts_are_looked_through_aside_and_once(tmp_path):
+    """Neither a large request nor a large reply holds up the loop that all executions share."""
+    looked = []
+
+    class Watched(Redactor):
+        def _document(self, text):
+            if len(text) >= LARGE_CHARS:
+                looked.append(threading.current_thread() is threading.main_thread())
+            return super()._document(text)
+
+    journal = Journal(Tape(tmp_path / "x.tape", Watched(), sync=False))
+    journal.begin("e0-a1", is_replay=False)
+    journal.keep(Checkpoint(ordinal=0, turn=0, messages="[]"))
+
+    async def out():
+        return StepResult(content="secret=hunter2 " + "y" * LARGE_CHARS)
+
+    asked = ToolCall(call_id="", name="http", arguments={"body": "password=hunter2 " + "x" * LARGE_CHARS})
+    said = await journal.call(asked, out, is_outside=True)
+    journal.close()
+    assert "hunter2" not in said.content and "hunter2" not in (tmp_path / "x.tape").read_text()
+    assert len(looked) == 4 and not any(looked), "the body, all arguments and the body in them, the reply"
