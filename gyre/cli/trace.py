@@ -36,6 +36,8 @@ def _coverage(answer: dict[str, Any]) -> None:
     click.echo(
         f"{mark}  {answer['traces']} traces, {answer['over']} over the line of {answer['line']:.0%}; {answer['untraced']} trained samples without"
     )
+    if answer["deleted"]:
+        click.echo(f"left out: {answer['deleted']} trained samples whose spans were deleted as old")
     click.echo(f"unaccounted: mean {shares['mean']:.2%}, p95 {shares['p95']:.2%}, max {shares['max']:.2%}")
     for gap in answer["gaps"]:
         click.echo(f"  between {gap['after']} and {gap['before']}: {gap['total_s']:.3f} s in {gap['traces']} traces")

@@ -1,34 +1,41 @@
 """Does every trained sample's trace say where its time went, from dispatch to gradient? (E)
 
-`coverage` answers: passed, traces, untraced (trained samples without a gradient span), over (traces beyond the line), line,
-unaccounted_share {mean, p95, max}, gaps [{after, before, total_s, traces}, the largest first], worst [{sample_id, trace_id,
-unaccounted_share, unaccounted_s, total_s}].
+`coverage` answers: passed, traces, untraced (trained samples without a gradient span), deleted (trained samples of which spans were deleted as old:
+left out of all else), over (traces beyond the line), line, unaccounted_share {mean, p95, max}, gaps [{after, before, total_s, traces}, the largest
+first], worst [{sample_id, trace_id, unaccounted_share, unaccounted_s, total_s}].
 
-A trace is measured from its first span's begin to the end of the sample's first `train.gradient`; what an elite sample does later is another
-story. The span `execution` is a container (it lies over everything that happens in it) and accounts for nothing.
+core/covered.py says how a trace is measured.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
 
+from services.ledger.core.covered import Covered, covered
 from services.ledger.core.moments import NS_PER_S
 from services.ledger.queries.sql import rows
 
 UNACCOUNTED_SHARE_MAX = 0.02
 """Line of a trace's time without a name."""
-CONTAINERS = frozenset({"execution"})
-GRADIENT = "train.gradient"
 WORST_SHOWN = 10
 
-TRAINED = """
-SELECT t.sample_id, s.trace_id FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
+DELETED_MARGIN_S = 1.0
+"""A trace whose dispatch lies so little after the moment up to which spans were deleted is left out too: its first span may have ended before."""
+
+TRAINED = f"""
+SELECT t.sample_id, s.trace_id,
+       CASE WHEN g.before_ns / 1e9 + {DELETED_MARGIN_S} > COALESCE(v.at_s, a.leased_at_s, s.at_s) THEN 1 ELSE 0 END AS deleted
+FROM step_samples t JOIN samples s ON s.run = t.run AND s.sample_id = t.sample_id
+LEFT JOIN spans_deleted g ON g.run = t.run
+LEFT JOIN attempts a ON a.run = s.run AND a.execution_id = s.execution_id AND a.attempt = s.attempt
+LEFT JOIN (SELECT run, group_id, min(at_s) AS at_s FROM dispatches WHERE run = :run GROUP BY run, group_id) v
+       ON v.run = s.run AND v.group_id = s.group_id
 WHERE t.run = :run
 """
+"""`deleted`: 1 where the first span of its trace, which ends with the dispatch, may have been deleted."""
 
 SPANS = """
 SELECT trace_id, name, start_ns, end_ns FROM spans WHERE run = :run ORDER BY trace_id
@@ -37,59 +44,18 @@ SELECT trace_id, name, start_ns, end_ns FROM spans WHERE run = :run ORDER BY tra
 the spans of the run once for each sample."""
 
 
-@dataclass(frozen=True)
-class Gap:
-    """Time between two spans that no span covers."""
-
-    after: str
-    before: str
-    lasted_ns: int
-
-
-@dataclass(frozen=True)
-class Covered:
-    """One trace: its length, and the gaps in it."""
-
-    total_ns: int
-    gaps: tuple[Gap, ...]
-
-    @property
-    def unaccounted_ns(self) -> int:
-        return sum(gap.lasted_ns for gap in self.gaps)
-
-    @property
-    def unaccounted_share(self) -> float:
-        return self.unaccounted_ns / self.total_ns if self.total_ns else 0.0
-
-
-def covered(spans: Iterable[tuple[str, int, int]]) -> Covered | None:
-    """`spans` (name, start_ns, end_ns) in order of start; None where no gradient is among them."""
-    found = list(spans)
-    end_ns = min((end for name, _, end in found if name == GRADIENT), default=None)
-    if end_ns is None:
-        return None
-    begin_ns = until_ns = found[0][1]
-    gaps, last = [], ""
-    for name, start, end in found:
-        if name in CONTAINERS or start >= end_ns:
-            continue
-        if start > until_ns:
-            gaps.append(Gap(_stage(last), _stage(name), start - until_ns))
-        if end > until_ns:
-            until_ns, last = min(end, end_ns), name
-    return Covered(end_ns - begin_ns, tuple(gaps))
-
-
 def coverage(connection: sa.Connection, run: str) -> dict[str, Any]:
-    """Of every trained sample of the run. A run without traces fails: nothing is accounted for."""
-    trained = rows(connection, TRAINED, run=run)
+    """Of every trained sample of the run whose spans are kept. A run without traces fails: nothing is accounted for."""
+    known = rows(connection, TRAINED, run=run)
+    trained = [row for row in known if not row["deleted"]]
+    deleted = len(known) - len(trained)
     measured = list(_measured(connection, run, {row["trace_id"]: row["sample_id"] for row in trained}))
     untraced = len(trained) - len(measured)
     shares = sorted(trace.unaccounted_share for _, _, trace in measured)
     over = sum(share > UNACCOUNTED_SHARE_MAX for share in shares)
     return {
-        "passed": bool(shares) and not over and not untraced,
-        "traces": len(shares), "untraced": untraced, "over": over, "line": UNACCOUNTED_SHARE_MAX,
+        "passed": bool(shares or deleted) and not over and not untraced,
+        "traces": len(shares), "untraced": untraced, "deleted": deleted, "over": over, "line": UNACCOUNTED_SHARE_MAX,
         "unaccounted_share": {
             "mean": sum(shares) / len(shares) if shares else 0.0,
             "p95": shares[int(0.95 * (len(shares) - 1))] if shares else 0.0,
@@ -112,7 +78,8 @@ def _measured(connection: sa.Connection, run: str, sample_of: dict[str, str]) ->
     for trace_id, spans in groupby(found, lambda row: row[0]):
         if trace_id in sample_of:
             in_order = sorted((start, end, name) for _, name, start, end in spans)
-            if trace := covered((name, start, end) for start, end, name in in_order):
+            trace = covered((name, start, end) for start, end, name in in_order)
+            if trace.has_gradient:
                 yield sample_of[trace_id], trace_id, trace
 
 
@@ -129,8 +96,3 @@ def _gaps(traces: Iterable[Covered]) -> list[dict[str, Any]]:
         {"after": after, "before": before, "total_s": lasted_ns / NS_PER_S, "traces": seen[after, before]}
         for (after, before), lasted_ns in sorted(total_ns.items(), key=lambda item: -item[1])
     ]
-
-
-def _stage(name: str) -> str:
-    """`execute_tool run_tests` → `execute_tool`: tools are users' and many."""
-    return name.split(" ", 1)[0]

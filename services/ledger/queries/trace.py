@@ -1,16 +1,17 @@
 """The spans of one trace, and where its time went.
 
 `trace` answers: trace_id, sample_id (empty when asked by trace), spans [in order of start], stages, total_s, unaccounted_s.
-A stage is a span name: {stage, count, total_s, start_s (after the trace's begin), end_s}.
+A stage is a span name: {stage, count, total_s, start_s (after the trace's begin), end_s}. core/covered.py says what `total_s` and
+`unaccounted_s` are.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
 
 from gyre.errors import NotFound
+from services.ledger.core.covered import covered
 from services.ledger.core.moments import NS_PER_S
 from services.ledger.queries.sql import one, rows, unpacked
 
@@ -32,7 +33,9 @@ def trace(connection: sa.Connection, run: str, name: str) -> dict[str, Any]:
     trace_id = one(connection, TRACE_OF, run=run, id=name).get("trace_id", "")
     found = spans(connection, run, trace_id or name)
     if not found:
-        raise NotFound(f"no spans for {name}: no such sample or trace, or tracing was off (`ledger.traces`)")
+        raise NotFound(
+            f"no spans for {name}: no such sample or trace, tracing was off (`ledger.traces`), or they were deleted as old"
+        )
     return {"trace_id": trace_id or name, "sample_id": name if trace_id else "", "spans": found, **stages(found)}
 
 
@@ -41,19 +44,14 @@ def spans(connection: sa.Connection, run: str, trace_id: str) -> list[dict[str, 
 
 
 def stages(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Durations by span name; unaccounted is what no span covers, a parent that spans the whole trace aside."""
+    """Durations by span name, and how much of the trace has no name. `found` in order of start."""
     if not found:
         return {"stages": [], "total_s": 0.0, "unaccounted_s": 0.0}
-    begin_ns, end_ns = min(span["start_ns"] for span in found), max(span["end_ns"] for span in found)
-    parents = {span["parent_id"] for span in found}
-    inner = [
-        span for span in found
-        if span["span_id"] not in parents or (span["start_ns"], span["end_ns"]) != (begin_ns, end_ns)
-    ]  # fmt: skip
+    begin_ns = found[0]["start_ns"]
+    measured = covered((span["name"], span["start_ns"], span["end_ns"]) for span in found)
     named: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for span in found:
         named[span["name"]].append(span)
-    total_s = (end_ns - begin_ns) / NS_PER_S
     return {
         "stages": [
             {
@@ -64,17 +62,6 @@ def stages(found: list[dict[str, Any]]) -> dict[str, Any]:
             }
             for name, group in named.items()
         ],
-        "total_s": total_s,
-        "unaccounted_s": total_s - covered_ns((span["start_ns"], span["end_ns"]) for span in inner) / NS_PER_S,
+        "total_s": measured.total_ns / NS_PER_S,
+        "unaccounted_s": measured.unaccounted_ns / NS_PER_S,
     }  # fmt: skip
-
-
-def covered_ns(intervals: Iterable[tuple[int, int]]) -> int:
-    """Length of the union of intervals."""
-    covered, until = 0, None
-    for start, end in sorted(intervals):
-        if until is None or start > until:
-            covered, until = covered + max(end - start, 0), max(start, end)
-        elif end > until:
-            covered, until = covered + end - until, end
-    return covered

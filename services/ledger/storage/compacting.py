@@ -2,7 +2,8 @@
 
 calls  of attempts that ended before then and whose sample was trained or dropped, or that were an evaluation. Their counts are left, in `compacted`;
        versions are in `usage`, costs in `costs`.
-spans  that ended before then. Nothing is left: traces are for looking at.
+spans  that ended before then. Nothing is left but, in `spans_deleted`, up to when they may be gone: traces are for looking at, and whoever asks
+       whether they are whole leaves older ones out.
 
 Everything else stays: groups, attempts, samples and their evidence (C11), batches, steps, drops, running totals, and the natural keys in `facts`, by
 which a fact that comes once more, however late, changes nothing. SQLite keeps the freed pages for new rows; only VACUUM makes its file smaller.
@@ -43,6 +44,12 @@ DELETE FROM spans WHERE run = :run AND (trace_id, span_id) IN (
   SELECT trace_id, span_id FROM spans WHERE run = :run AND end_ns < :before_ns LIMIT :most)
 """)
 
+_GONE = sa.text("""
+INSERT INTO spans_deleted (run, before_ns) VALUES (:run, :before_ns)
+ON CONFLICT (run) DO UPDATE SET before_ns = CASE WHEN excluded.before_ns > spans_deleted.before_ns
+                                                 THEN excluded.before_ns ELSE spans_deleted.before_ns END
+""")
+
 
 def compact(
     database: Database, run: str, before_s: float, now_s: float, go_on: Callable[[], bool] = lambda: True
@@ -66,6 +73,8 @@ def compact(
         with database.writing.begin() as connection:
             bound = {"run": run, "before_ns": before_ns, "most": SLICE_SPANS}
             deleted = connection.execute(_SPANS, bound).rowcount
+            if deleted:
+                connection.execute(_GONE, {"run": run, "before_ns": before_ns})
         told["spans"] += deleted
         if not deleted:
             break

@@ -226,7 +226,7 @@ def test_books_of_an_older_schema_are_billed_as_before_and_settle(tmp_path, monk
     database = kept_books(tmp_path / "old.db", retried())
     before = asked(database, "attempt", "model_version")
     with database.writing.begin() as connection:
-        for table in (*older._TABLES, "compacted", *newest._TABLES, "refused"):
+        for table in (*older._TABLES, "compacted", *newest._TABLES, "refused", "spans_deleted"):
             connection.exec_driver_sql(f"DROP TABLE {table}")
         for index in (*(index for index, *_ in older._INDEXES), "batch_groups_by_group_id", "attempts_by_quota_left"):
             connection.exec_driver_sql(f"DROP INDEX {index}")

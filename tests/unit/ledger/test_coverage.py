@@ -2,10 +2,15 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import text
 
-from services.ledger.queries.coverage import UNACCOUNTED_SHARE_MAX, Gap, coverage, covered
+from services.ledger.core.covered import Gap, covered
+from services.ledger.queries.coverage import UNACCOUNTED_SHARE_MAX, coverage
+from services.ledger.queries.trace import trace
+from services.ledger.storage.compacting import compact
 from tests.unit.ledger.ledger_history import RUN, history
 
 S = 10**9
@@ -26,7 +31,7 @@ def without(name):
 
 def test_a_trace_without_gaps_has_none():
     found = covered(seconds(WHOLE))
-    assert found is not None and found.gaps == () and found.total_ns == 43 * S
+    assert found.gaps == () and found.total_ns == 43 * S
 
 
 def test_each_stage_that_is_missing_is_a_gap_between_its_neighbours():
@@ -45,8 +50,12 @@ def test_what_comes_after_the_first_gradient_is_another_story():
     assert covered(seconds(again)) == covered(seconds(WHOLE))
 
 
-def test_a_trace_without_a_gradient_is_not_measured():
-    assert without("train.gradient") is None
+def test_a_trace_without_a_gradient_is_measured_to_its_last_span():
+    """A container that is the last to end accounts for nothing there either."""
+    found = without("train.gradient")
+    assert not found.has_gradient and found.gaps == () and found.total_ns == 41 * S
+    running = covered(seconds([*WHOLE[:5], ("execution", 3, 20)]))
+    assert running.gaps == (Gap("chat", "", 8 * S),)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), min_size=1, max_size=12))
@@ -58,7 +67,7 @@ def test_unaccounted_time_is_what_no_span_covers(pairs):
         [("a", start * S, stop * S) for start, stop in spans] + [("train.gradient", (end - 1) * S, end * S)]
     )
     inside = [any(start <= second < stop for start, stop in [*spans, (end - 1, end)]) for second in range(begin, end)]
-    assert found is not None and found.unaccounted_ns == inside.count(False) * S and found.total_ns == (end - begin) * S
+    assert found.unaccounted_ns == inside.count(False) * S and found.total_ns == (end - begin) * S
 
 
 def stored(database, traces):
@@ -85,8 +94,6 @@ def stored(database, traces):
 def test_the_check_asks_for_the_trace_of_every_trained_sample(books_of):
     """Two samples are trained and traced; one of them has a second in 43 without a name (2.3 %, over the line of 2 %): it fails and says where.
     A run without any span fails too."""
-    from sqlalchemy import text
-
     database = books_of(history())
     with database.read() as connection:
         nothing = coverage(connection, RUN)
@@ -108,3 +115,57 @@ def test_the_check_asks_for_the_trace_of_every_trained_sample(books_of):
     assert found["unaccounted_share"]["max"] == 1 / 43 > UNACCOUNTED_SHARE_MAX
     assert found["gaps"] == [{"after": "train.wait_for_cell", "before": "train.gradient", "total_s": 1.0, "traces": 1}]
     assert found["worst"][0]["sample_id"] == trained[0]
+    with database.read() as connection:
+        one = trace(connection, RUN, trained[0])
+    assert {name: one[name] for name in ("total_s", "unaccounted_s")} == {"total_s": 43.0, "unaccounted_s": 1.0}, (
+        "as of all"
+    )
+
+
+@pytest.mark.parametrize("kind", ["whole", "on_postgres"])
+def test_samples_whose_spans_were_deleted_are_left_out_and_said(request, kind):
+    """E: retention must not make the check fail for ever, nor pass what was never traced."""
+    made = request.getfixturevalue(kind)
+    database = made(history()) if kind == "on_postgres" else made
+    with database.writing.begin() as connection:
+        names = list(
+            connection.scalars(text("SELECT sample_id FROM step_samples WHERE run = :run ORDER BY 1"), {"run": RUN})
+        )
+        for number, sample in enumerate(names):
+            connection.execute(
+                text("UPDATE samples SET trace_id = :trace WHERE sample_id = :name"),
+                {"trace": f"{number:032x}", "name": sample},
+            )
+        connection.execute(
+            text("UPDATE dispatches SET at_s = 1000 WHERE group_id = :group"), {"group": names[-1].split("-")[0]}
+        )
+    late = [name for name in names if name.startswith(names[-1].split("-")[0])]
+    moved_s = [999 if sample in late else 0 for sample in names]
+    stored(
+        database,
+        {
+            f"{number:032x}": seconds([(name, start + by, end + by) for name, start, end in WHOLE])
+            for number, by in enumerate(moved_s)
+        },
+    )
+    with database.read() as connection:
+        assert coverage(connection, RUN)["passed"]
+    compact(database, RUN, 100.0, 5000.0)
+    with database.read() as connection:
+        found = coverage(connection, RUN)
+    assert (found["passed"], found["traces"], found["untraced"], found["deleted"]) == (
+        True,
+        len(late),
+        0,
+        len(names) - len(late),
+    )
+    with database.writing.begin() as connection:
+        connection.execute(text("DELETE FROM spans WHERE trace_id = :trace"), {"trace": f"{len(names) - 1:032x}"})
+    with database.read() as connection:
+        found = coverage(connection, RUN)
+    assert not found["passed"] and found["untraced"] == 1, "what is not old and has no spans was not traced"
+    compact(database, RUN, 5000.0, 5000.0)
+    compact(database, RUN, 100.0, 5000.0)
+    with database.read() as connection:
+        found = coverage(connection, RUN)
+    assert (found["passed"], found["traces"], found["deleted"]) == (True, 0, len(names))

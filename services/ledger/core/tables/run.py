@@ -36,3 +36,7 @@ links_dropped int
 status int # OTLP: 0 unset, 1 ok, 2 error
 status_message text
 """)  # fmt: skip
+
+SPANS_DELETED = table("spans_deleted", "What is left of spans that were deleted: up to when", "", """
+before_ns int # spans that ended earlier may be gone
+""")  # fmt: skip
