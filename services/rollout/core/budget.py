@@ -50,6 +50,11 @@ def check_room(claims: Claims, session: Session, unrecorded: int, live: int) -> 
         raise CallsOver(f"this execution has begun its {claims.calls_max} calls")
     if claims.tokens_max and session.tokens_sampled >= claims.tokens_max:
         raise TokensOver(f"this execution has sampled its {claims.tokens_max} tokens")
+    check_concurrency(claims, live)
+
+
+def check_concurrency(claims: Claims, live: int) -> None:
+    """Raises Overloaded."""
     most = claims.concurrency_max or CONCURRENCY_MAX
     if live >= most:
         raise Overloaded(f"{live} calls of this execution are running; at most {most} may")

@@ -97,6 +97,26 @@ def encoder(tokenizer: Tokenizer, config: dict[str, Any], library: Encode) -> En
     return pieces.encode if all(pieces.encode(text) == library(text) for text in _PROBES) else library
 
 
+COMPOSED_MAX = 4
+"""Characters that Unicode's normal forms make one of (Unicode Standard Annex 15, table of expansion factors)."""
+BYTE_SIGNS = 256
+
+
+def chars_max(config: dict[str, Any]) -> int | None:
+    """Characters that a token of this tokenizer stands for at most; None where that is not certain: a byte-level model that knows every byte leaves
+    nothing out, and each sign of its tokens is a byte."""
+    try:
+        _check(config)
+        stages = config["pre_tokenizer"].get("pretokenizers", [config["pre_tokenizer"]])
+        vocabulary = config["model"]["vocab"]
+        if stages[-1]["type"] != "ByteLevel" or sum(len(token) == 1 for token in vocabulary) < BYTE_SIGNS:
+            return None
+    except (NotCertain, KeyError, TypeError, AttributeError):
+        return None
+    longest = max(map(len, [*vocabulary, *(token["content"] for token in config["added_tokens"])]))
+    return longest * (COMPOSED_MAX if config["normalizer"] is not None else 1)
+
+
 def _check(config: dict[str, Any]) -> None:
     model, added = config["model"], config["added_tokens"]
     certain = (

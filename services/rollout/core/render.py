@@ -16,7 +16,7 @@ from typing import Any
 from gyre.errors import ConfigError, InvalidInput
 from services.rollout.core.calls_xml import MARK
 from services.rollout.core.normal import Call, Message, canonical_arguments
-from services.rollout.core.template import ChatTemplate
+from services.rollout.core.template import ChatTemplate, Encode
 from services.rollout.core.toolcalls import THINK_OPEN
 
 Tools = Sequence[dict[str, Any]] | None
@@ -53,9 +53,16 @@ class Renderer:
         self.is_stable = self._check_stable()
         """Whether the stand-in gives what whole rendering gives."""
 
-    def whole(self, messages: Sequence[Message], tools: Tools, payloads: Mapping[str, str] | None = None) -> list[int]:
-        """Ids of a conversation no part of which is on record. Raises InvalidInput."""
-        return self._template.encode(self._text(messages, tools, True, payloads))
+    def whole(
+        self,
+        messages: Sequence[Message],
+        tools: Tools,
+        payloads: Mapping[str, str] | None = None,
+        encode: Encode | None = None,
+    ) -> list[int]:
+        """Ids of a conversation no part of which is on record; `encode`: how text becomes ids, where that is not the template's. Raises
+        InvalidInput, and what `encode` raises."""
+        return (encode or self._template.encode)(self._text(messages, tools, True, payloads))
 
     def after_reply(
         self,
@@ -64,11 +71,12 @@ class Renderer:
         last_id: int,
         tools: Tools,
         payloads: Mapping[str, str] | None = None,
+        encode: Encode | None = None,
     ) -> list[int]:
         """Ids that follow a recorded context which ends with the reply `messages[known − 1]`, whose last sampled token is
         `last_id`. A turn that was cut before its end is closed here, by tokens nobody sampled. Raises InvalidInput."""
         text = self._new_text(messages, known, tools, payloads)
-        ids = self._template.encode(self.close + text)
+        ids = (encode or self._template.encode)(self.close + text)
         if self.close_ids and last_id == self.close_ids[0]:
             return ids[1:]
         return ids

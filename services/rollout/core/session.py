@@ -17,7 +17,7 @@ from services.rollout.core.normal import Chain, Message, assistant, digests_from
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
-from services.rollout.core.template import ChatTemplate
+from services.rollout.core.template import ChatTemplate, Encode
 from services.rollout.core.toolcalls import NO_SCHEMAS, THINK_CLOSE, Parsed, call_prefix, parse
 from services.rollout.core.trie import Context, Ids, SessionTrie
 
@@ -138,17 +138,20 @@ class Session:
         self._by_name: dict[str, bytes] = {}
         """The same by the names of calls and of tool calls."""
 
-    def prompt(self, request: ChatRequest, model: Model) -> Prompt:
-        """Recorded tokens as far as they reach, rendering of the rest. Raises InvalidInput when the template refuses."""
+    def prompt(self, request: ChatRequest, model: Model, encode: Encode | None = None) -> Prompt:
+        """Recorded tokens as far as they reach, rendering of the rest; `encode`: how its text becomes ids, where that is not the template's.
+        Raises InvalidInput when the template refuses, and what `encode` raises."""
         digests = digests_from(self._values.root_digest(request.tools), request.messages, self._chains)
         self._chains.appendleft((request.messages, digests))
         if (begun := self._begun(request.prefill, digests[-1], model)) is not None:
             return Prompt(begun, *self.trie.place(begun), digests[-1])
         count, known = self.trie.deepest(digests)
         if known is None:
-            new = model.renderer.whole(request.messages, request.tools, self.payloads)
+            new = model.renderer.whole(request.messages, request.tools, self.payloads, encode)
         else:
-            new = model.renderer.after_reply(request.messages, count, known.last_token(), request.tools, self.payloads)
+            new = model.renderer.after_reply(
+                request.messages, count, known.last_token(), request.tools, self.payloads, encode
+            )
         if prefix := model.prefix(request):
             new = new + model.template.encode(prefix)
         ids = np.concatenate([*(known.pieces() if known is not None else ()), np.array(new, np.int32)])

@@ -12,7 +12,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
 from gyre.errors import ConfigError, InvalidInput
-from services.rollout.core.pieces import encoder
+from services.rollout.core.pieces import Encode, chars_max, encoder
+
+__all__ = ["ChatTemplate", "Encode"]
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 """A single text is no work for the library's pool of threads, which would also be in the way of forks."""
@@ -35,8 +37,11 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Tokenizer, source: str, special: dict[str, str], stop_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self.encode = encoder(tokenizer, json.loads(tokenizer.to_str()), self._encode)
+        config = json.loads(tokenizer.to_str())
+        self.encode = encoder(tokenizer, config, self.encode_long)
         """Text → ids (list[int]); what is no added token is only text."""
+        self.token_chars_max = chars_max(config)
+        """A text of so many characters a token cannot be fewer tokens; None: nothing is certain of this tokenizer."""
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
@@ -86,7 +91,8 @@ class ChatTemplate:
         except (jinja2.TemplateError, TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"messages do not fit the model's chat template: {error}") from error
 
-    def _encode(self, text: str) -> list[int]:
+    def encode_long(self, text: str) -> list[int]:
+        """As `encode`, by the library alone, which lets go of the interpreter meanwhile; for threads."""
         # without offsets, which cost a third
         return self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 

@@ -8,6 +8,7 @@ session.py (core) what a request becomes in tokens    running.py   calls under w
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from gyre.bus import Bus
 from gyre.bus.server import MAX_PAYLOAD_BYTES
@@ -23,7 +24,9 @@ from services.rollout.core.leases import Attempts
 from services.rollout.core.memory import Memory, Values
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.session import Model, Session
+from services.rollout.core.template import Encode
 from services.rollout.gateway.calling import Call, Calling
+from services.rollout.gateway.longtexts import LongTexts
 from services.rollout.gateway.peers import Peers
 from services.rollout.gateway.pool import CellPool
 from services.rollout.gateway.running import ExecutionOver, Open, Running, Totals
@@ -52,6 +55,7 @@ class ModelCalls:
         self._attempts = attempts
         self._peers = peers
         self._values = Values()
+        self._long = LongTexts(model.template)
         self._open: dict[str, Open] = {}
         self._restoring: dict[str, asyncio.Task] = {}
         self._closing: set[asyncio.Task] = set()
@@ -120,18 +124,21 @@ class ModelCalls:
             return None
         return self._entry(sample_id(claims.execution_id, claims.attempt)).session.memory
 
-    def begin(self, claims: Claims, request: ChatRequest, role: Callable[[], Verdict]) -> Running:
+    async def soon(self, claims: Claims, request: ChatRequest, role: Callable[[], Verdict]) -> Running:
+        """As `begin`; what is long and new of the request is read beside the event loop first. Raises also BadRequest for what no context holds."""
+        make = partial(self.begin, claims, request, role)
+        tokens_max = min(claims.context_tokens_max, self._config.rollout.context_max)
+        return await self._long.whenever(claims, self._current(claims), make, tokens_max)
+
+    def begin(
+        self, claims: Claims, request: ChatRequest, role: Callable[[], Verdict], encode: Encode | None = None
+    ) -> Running:
         """The call of this request: a new one, or the one a retry belongs to. Answers at once; `done` has the reply. Who began it waits for it
-        until `hang_up`. A new one's `role` is asked while it is sampled.
+        until `hang_up`. A new one's `role` is asked while it is sampled. `encode`: as in Session.prompt.
 
         Raises ExecutionOver, BudgetOver, Overloaded, InvalidInput (BadRequest with its place)."""
-        sample = sample_id(claims.execution_id, claims.attempt)
-        if not self._attempts.is_current(claims.execution_id, claims.attempt):
-            raise ExecutionOver(f"{sample} is over or a newer attempt runs; this key opens nothing any more")
-        entry = self._entry(sample)
-        if entry.closing:
-            raise ExecutionOver(f"{sample} is ending")
-        prompt = entry.session.prompt(request, self.model)
+        entry = self._current(claims)
+        prompt = entry.session.prompt(request, self.model, encode)
         key = (prompt.digest, request.variant())
         running = entry.running.get(key)
         if running is not None and not (running.work is not None and running.work.is_abandoned):
@@ -145,10 +152,11 @@ class ModelCalls:
         self._check_room(claims, entry)
         return self._calling.start(Call(claims, request, role, entry, key, prompt, sampling, is_context_bound)).watch()
 
-    def count_tokens(self, claims: Claims, request: ChatRequest) -> int:
-        """Of the prompt that a call of this request would have now. Raises InvalidInput when the template refuses it."""
-        entry = self._open.get(sample_id(claims.execution_id, claims.attempt))
-        return len((entry.session if entry else Session("")).prompt(request, self.model).ids)
+    async def count_tokens(self, claims: Claims, request: ChatRequest) -> int:
+        """Of the prompt that a call of this request would have now. Raises InvalidInput when the template refuses it; ExecutionOver, Overloaded."""
+        entry = self._current(claims)
+        prompt = await self._long.whenever(claims, entry, partial(entry.session.prompt, request, self.model))
+        return len(prompt.ids)
 
     def hang_up(self, running: Running) -> None:
         """Who began it waits no more; when nobody else does the call ends soon, unless a retry takes it over."""
@@ -208,6 +216,16 @@ class ModelCalls:
             self._closing.add(task := asyncio.create_task(self.close(sample)))
             task.add_done_callback(self._closing.discard)
 
+    def _current(self, claims: Claims) -> Open:
+        """Raises ExecutionOver."""
+        sample = sample_id(claims.execution_id, claims.attempt)
+        if not self._attempts.is_current(claims.execution_id, claims.attempt):
+            raise ExecutionOver(f"{sample} is over or a newer attempt runs; this key opens nothing any more")
+        entry = self._entry(sample)
+        if entry.closing:
+            raise ExecutionOver(f"{sample} is ending")
+        return entry
+
     def _entry(self, sample: str) -> Open:
         """Its session, which begins here where there is none yet."""
         if (entry := self._open.get(sample)) is None:
@@ -217,7 +235,7 @@ class ModelCalls:
     def _check_room(self, claims: Claims, entry: Open) -> None:
         unrecorded = sum(not running.is_recorded for running in entry.running.values())
         try:
-            check_room(claims, entry.session, unrecorded, len(entry.live))
+            check_room(claims, entry.session, unrecorded, len(entry.live) + entry.preparing)
         except BudgetOver as over:
             self.on_budget(claims, over.limit)
             raise

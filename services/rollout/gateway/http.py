@@ -125,7 +125,7 @@ class HttpGateway:
         if address := await self._calls.server(claims):
             return await self._forward(request, address)
         asked = wire.parse_count(await self._body(request), self._calls.memory(claims))
-        return web.json_response(wire.counted(self._calls.count_tokens(claims, asked)))
+        return web.json_response(wire.counted(await self._calls.count_tokens(claims, asked)))
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
@@ -133,7 +133,7 @@ class HttpGateway:
             return await self._forward(request, address)
         asked = wire.parse(await self._body(request), self._calls.memory(claims))
         verdict = cache(partial(self._roles.of, claims, asked, wire.endpoint, request.headers))
-        running = self._calls.begin(claims, asked, verdict)
+        running = await self._calls.soon(claims, asked, verdict)
         try:
             if asked.stream:
                 return await self._stream(request, wire, asked, running, pace_of(verdict().harness, self._streams))
