@@ -20,6 +20,7 @@ import tomli_w
 from gyre.config import evaluators, sections
 from gyre.config.sections import Config
 from gyre.config.sections.rollout import check_rule_harnesses
+from gyre.config.staleness import law_steps, law_words
 from gyre.errors import ConfigError, Conflict
 
 RESOLVED = "# Resolved configuration"
@@ -145,11 +146,11 @@ def _check_together(config: Config, where: str) -> None:
             f"tasks.context_tokens_max {tasks.context_tokens_max} is more than rollout.context_max {rollout.context_max}, "
             "the longest context an engine serves"
         )
-    law = scheduler.extra_depth_steps + (scheduler.steps_per_publish - 1) / 2
+    law = law_steps(scheduler)
     if config.trajproc.age_steps_max < law:
         problems.append(
             f"trajproc.age_steps_max {config.trajproc.age_steps_max} is below the mean staleness {law:g} that "
-            "scheduler.extra_depth_steps + (steps_per_publish − 1)/2 gives: most samples would be dropped"
+            f"{law_words(scheduler.dispatch)} gives: most samples would be dropped"
         )
     problems += _check_credit(config.trajproc)
     if config.environments and tasks.environment not in {environment.name for environment in config.environments}:

@@ -13,8 +13,8 @@ from gyre.cli.dryrun.predict import predicted_h
 from gyre.cli.dryrun.processes import emulated_stages
 from gyre.cli.training.drive import Driver
 from gyre.cli.training.progress import FOLLOWS
-from gyre.cli.training.summary import staleness_law
 from gyre.config import Config
+from gyre.config.staleness import law_steps
 from gyre.errors import GyreError
 from gyre.run_folder import RunFolder
 from gyre.tasks import end
@@ -57,7 +57,7 @@ async def compare(variants: list[Variant], folder: Path, say: Say) -> dict[str, 
     return {
         "time_scale": first.emulation.time_scale,
         "steps": first.run.steps,
-        "staleness_law": staleness_law(first),
+        "staleness_law": law_steps(first.scheduler),
         **compared(rows),
         "variants": rows,
     }

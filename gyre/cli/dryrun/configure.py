@@ -10,11 +10,11 @@ import msgspec
 from gyre.cli.dryrun.environment import NAME
 from gyre.cli.dryrun.processes import ENVIRONMENT
 from gyre.cli.options import apply_override
-from gyre.cli.training.summary import staleness_law
 from gyre.config import Config
 from gyre.config.cells import serving
 from gyre.config.load import parse
 from gyre.config.sections import VariantConfig
+from gyre.config.staleness import burst_max, depth_steps, law_steps, law_words
 from gyre.errors import ConfigError
 
 CALL_TOKENS = 16
@@ -94,19 +94,19 @@ def _check(found: list[Variant], where: str) -> None:
         raise ConfigError(f"{where}: emulation.variants need different names, not {', '.join(names)}")
     if len(ours) != 1:
         raise ConfigError(f"{where}: exactly one of emulation.variants has role `ours`, not {len(ours)}")
-    law = staleness_law(ours[0].config)
+    law = law_steps(ours[0].config.scheduler)
     for variant in found:
-        if (other := staleness_law(variant.config)) != law:
-            steps = variant.config.scheduler.steps_per_publish
-            right = law - (steps - 1) / 2
+        if (other := law_steps(variant.config.scheduler)) != law:
+            given = variant.config.scheduler
+            right = depth_steps(law, given.steps_per_publish, given.dispatch)
             hint = (
                 f"extra_depth_steps = {right:g} would make it so"
                 if right >= 0
-                else f"steps_per_publish is at most {int(2 * law + 1)}"
+                else f"steps_per_publish is at most {burst_max(law, given.dispatch)}"
             )
             raise ConfigError(
                 f"{where}: variants are compared at equal staleness: `{variant.name}` has {other:g} steps by "
-                f"extra_depth_steps + (steps_per_publish − 1)/2, `{ours[0].name}` {law:g}; {hint}"
+                f"{law_words(given.dispatch)}, `{ours[0].name}` {law:g}; {hint}"
             )
 
 

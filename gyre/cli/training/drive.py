@@ -28,9 +28,10 @@ from gyre.cli.training import tasks
 from gyre.cli.training.model import prepare
 from gyre.cli.training.panel import View
 from gyre.cli.training.progress import FOLLOWS, Progress, Verdict
-from gyre.cli.training.summary import staleness_law, summarize
+from gyre.cli.training.summary import summarize
 from gyre.config import Config, fingerprint
 from gyre.config.cells import serving
+from gyre.config.staleness import law_steps
 from gyre.errors import GyreError
 from gyre.records import Fact
 from gyre.rpc import open_channel
@@ -72,7 +73,7 @@ class Driver:
         self.folder = folder
         self._say = say
         self.progress = Progress()
-        self.view = View(self.progress, config.run.steps, staleness_law(config), config.run.name)
+        self.view = View(self.progress, config.run.steps, law_steps(config.scheduler), config.run.name)
         self.wall_s: dict[str, float] = {}
         self._source = tasks.load_source(config)
         self.begun = asyncio.Event()

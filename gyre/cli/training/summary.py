@@ -4,11 +4,7 @@ from typing import Any
 
 from gyre.cli.training.progress import Progress, Verdict, success_share
 from gyre.config import Config
-
-
-def staleness_law(config: Config) -> float:
-    """φ + (μ − 1)/2, in optimizer steps (A5)."""
-    return config.scheduler.extra_depth_steps + (config.scheduler.steps_per_publish - 1) / 2
+from gyre.config.staleness import law_steps
 
 
 def summarize(
@@ -38,7 +34,7 @@ def summarize(
         "mid_batch_joins": progress.mid_batch_joins,
         "staleness_mean": _rounded(staleness),
         "staleness_max": max((most for _, _, most in progress.staleness), default=None),
-        "staleness_law": staleness_law(config),
+        "staleness_law": law_steps(config.scheduler),
         "dispatched": len(progress.dispatched),
         "trained": len(progress.trained_executions),
         "dropped": progress.drops,

@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gyre.config import Config
+from gyre.config.staleness import law_steps
 from services.ledger.core.bill_lines import UNSETTLED
 from services.ledger.core.book_lines import FATE_COLUMNS, STEP_COLUMNS, fates, used
 from services.ledger.queries.sql import rows
@@ -64,11 +65,6 @@ def _sum(found: list[dict[str, Any]], name: str) -> int:
     return sum(row[name] for row in found)
 
 
-def law_steps(config: Config) -> float:
-    """Mean staleness under boundary dispatch, φ + (μ − 1)/2 (A5)."""
-    return config.scheduler.extra_depth_steps + (config.scheduler.steps_per_publish - 1) / 2
-
-
 def by_step(connection: sa.Connection, run: str) -> list[dict[str, Any]]:
     """Sums of each step that used groups up, for `staleness` and `reward_by_step`."""
     return rows(connection, STEPS, run=run)
@@ -79,7 +75,7 @@ def staleness(steps: list[dict[str, Any]], config: Config) -> dict[str, Any]:
     steps = [row for row in steps if row["age_max"] is not None]
     count = _sum(steps, "executions")
     return {
-        "law": law_steps(config),
+        "law": law_steps(config.scheduler),
         "mean": _sum(steps, "age_sum") / count if count else 0.0,
         "max": max((row["age_max"] for row in steps), default=0),
         "executions": count,

@@ -57,7 +57,7 @@ def planner_of(spec: Spec) -> Planner | None:
     chosen = spec.scheduler
     if chosen.mode != "elastic_plus" or chosen.plan_every_bursts == 0:
         return None
-    return Planner(chosen, 1, spec.training.age_steps_max or strict_max(chosen))
+    return Planner(chosen, 1, spec.training.age_steps_max or strict_max(chosen, chosen.dispatch))
 
 
 def chosen(state: State, found: Answer, now_s: float) -> PlanChosen | None:

@@ -61,7 +61,7 @@ def ask(state: State, config: SchedulerConfig, seed: int, age_steps_max: int) ->
             for g in groups
         ]
         tree["scheduler"] |= {"mode": "elastic"}
-        tree["training"]["age_steps_max"] = max(age_steps_max, math.ceil(staleness_mean(first)))
+        tree["training"]["age_steps_max"] = max(age_steps_max, math.ceil(staleness_mean(first, config.dispatch)))
         spec = parse(tree)
     except GyreError:
         return None

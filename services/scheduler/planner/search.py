@@ -63,6 +63,7 @@ def answer(question: Question) -> Answer:
 class _Search:
     def __init__(self, question: Question) -> None:
         self._question = question
+        self._dispatch = question.spec.scheduler.dispatch
         self._by_tokens = question.spec.scheduler.plan_measure == "token"
         self._tried: dict[tuple[Knobs, int, int], Result | None] = {}
         """(knobs, steps, seed) → result; None: it stood still."""
@@ -94,7 +95,7 @@ class _Search:
         """Shapes at every release share, fastest first."""
         configured, cap = self._question.configured, self._question.spec.training.age_steps_max
         promise = self._promise(self._runs(configured, SCREEN_STEPS, [self._question.seed]))
-        shapes = [self._deepened(shape, promise) for shape in knobs_.shapes(configured, cap)]
+        shapes = [self._deepened(shape, promise) for shape in knobs_.shapes(configured, cap, self._dispatch)]
         ranked = self._rank(shapes, promise)
         released = [knobs for shape in _first(ranked, SHAPES_KEPT) for knobs in self._released(shape, promise)]
         return self._rank(released, promise)
@@ -172,7 +173,7 @@ class _Search:
 
     def _promise(self, base: list[Result]) -> float:
         """Mean staleness that nothing may exceed: the law's, or by tokens what the configured knobs show on the same groups."""
-        law = knobs_.staleness_mean(self._question.configured)
+        law = knobs_.staleness_mean(self._question.configured, self._dispatch)
         return self._staleness(base) if self._by_tokens and base else law
 
     def _staleness(self, results: list[Result]) -> float:

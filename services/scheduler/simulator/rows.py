@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gyre.config.staleness import burst_max, depth_steps, mean_steps
 from gyre.errors import InvalidInput
 from services.scheduler.simulator.spec import Spec, merged, parse
 
@@ -77,11 +78,12 @@ def spec_of(row: Row, chosen: Calibration, **knobs: Any) -> Spec:
     """The row under this calibration; `knobs` lay further policy settings over it (φ follows from them all)."""
     burst = _number(row.steps_per_publish, chosen)
     burst = knobs.get("steps_per_publish", burst)
-    depth = chosen.staleness_steps - (burst - 1) / 2
+    dispatch = (row.scheduler | knobs).get("dispatch", "boundary")
+    depth = depth_steps(chosen.staleness_steps, burst, dispatch)
     if depth < 0:
         raise InvalidInput(
-            f"{row.row}: bursts of {burst} steps have a mean staleness of {(burst - 1) / 2:g} at least; at {chosen.staleness_steps:g} at most "
-            f"{int(2 * chosen.staleness_steps) + 1} steps are possible"
+            f"{row.row}: bursts of {burst} steps have a mean staleness of {mean_steps(0.0, burst, dispatch):g} at least; at "
+            f"{chosen.staleness_steps:g} at most {burst_max(chosen.staleness_steps, dispatch)} steps are possible"
         )
     nodes = _cells(row, chosen)
     scheduler = {

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from gyre.config import SchedulerConfig
 from gyre.config.load import no_numbers, tier_problems
+from gyre.config.staleness import law_steps
 from gyre.errors import InvalidInput
 
 Positive = Annotated[float, Meta(gt=0.0)]
@@ -146,9 +147,8 @@ class Spec(_Section):
 
     @property
     def staleness_steps(self) -> float:
-        """The law's mean: φ + (μ − 1)/2, with continuous dispatch φ + 3(μ − 1)/2 (docs/staleness.md)."""
-        each = 0.5 if self.scheduler.dispatch == "boundary" else 1.5
-        return self.scheduler.extra_depth_steps + each * (self.scheduler.steps_per_publish - 1)
+        """The law's mean (gyre.config.staleness)."""
+        return law_steps(self.scheduler)
 
 
 def load(path: Path) -> Spec:

@@ -4,7 +4,7 @@ import pytest
 
 from gyre import records as r
 from gyre.cli.training.progress import Progress
-from gyre.cli.training.summary import staleness_law, summarize
+from gyre.cli.training.summary import summarize
 from gyre.config.load import parse
 
 
@@ -117,11 +117,6 @@ def test_a_newer_attempt_replaces_an_older_verdict_and_a_fact_twice_is_a_fact_on
     progress = folded(second, first, first)
     assert [v.success for v in progress.evaluated({"g000001"})] == [True]
     assert progress.has_ended({"g000001"}) == 1 and progress.turns == 6
-
-
-def test_the_law_is_extra_depth_plus_half_of_the_burst_less_one():
-    """A5: φ .5 and μ 1 give .5 + 0."""
-    assert staleness_law(parse({"model": {"path": "m"}}, "test")) == 0.5
 
 
 def test_the_summary_has_every_promised_field():

@@ -12,10 +12,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gyre.config.staleness import law_steps
 from services.ledger.explorer.answers.clock import policy_clock
 from services.ledger.explorer.scope import Scope
 from services.ledger.queries.sql import rows
-from services.ledger.queries.standing import law_steps
 
 STEPS_MAX = 2_000
 """Points of one curve."""
@@ -72,7 +72,7 @@ def age(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
             found |= {"mean": row["staleness_mean"], "oldest": row["staleness_max"]}
     names = ("mean", "oldest", "tokens_mean", "tokens_oldest", "at_s")
     return {
-        "law": law_steps(scope.config), "cap": scope.config.trajproc.age_steps_max, "version": policy_clock(connection, scope.run).newest,
+        "law": law_steps(scope.config.scheduler), "cap": scope.config.trajproc.age_steps_max, "version": policy_clock(connection, scope.run).newest,
         "steps": [
             {"step": step, "executions": found.get("executions", 0), "dropped": found.get("dropped", 0), **{name: found.get(name) for name in names}}
             for step, found in sorted(by_step.items())

@@ -5,9 +5,9 @@ import json
 import sqlalchemy as sa
 
 from gyre.config import Config
+from gyre.config.staleness import law_steps
 from services.ledger.queries.doctor.finding import Evidence, Finding, Room
 from services.ledger.queries.sql import GROUP_VERSION, number, one, rows
-from services.ledger.queries.standing import law_steps
 
 STEPS = 16
 """Newest steps that are looked at."""
@@ -49,7 +49,7 @@ REMEDY = (
 def lag(connection: sa.Connection, run: str, config: Config, _room: Room) -> Finding:
     """Staleness against the law, drops by age, and each cell's newest weights against those published when it last sampled."""
     evidence, words = [], []
-    found, law = one(connection, STALENESS, run=run), law_steps(config)
+    found, law = one(connection, STALENESS, run=run), law_steps(config.scheduler)
     if found["groups"]:
         excess = float(found["mean"]) - law
         evidence.append(

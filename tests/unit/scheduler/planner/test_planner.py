@@ -49,8 +49,8 @@ def test_every_candidate_has_the_configured_mean_and_can_keep_the_cap():
         (4, 0.5),
         (5, 0),
     ]
-    assert {staleness_mean(k) for k in found} == {2.0}
-    assert max(map(strict_max, found)) == 4
+    assert {staleness_mean(k, "boundary") for k in found} == {2.0}
+    assert max(strict_max(k, "boundary") for k in found) == 4
 
 
 def test_a_lower_cap_excludes_longer_bursts():
@@ -79,7 +79,7 @@ def test_an_answer_is_the_same_for_the_same_question_and_keeps_the_mean(lived: W
     question = ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS)
     found = answer(question)
     assert found == answer(question)
-    assert staleness_mean(found.knobs) == pytest.approx(1.0)
+    assert staleness_mean(found.knobs, "boundary") == pytest.approx(1.0)
     assert found.candidates >= len(shapes(question.configured, CAP_STEPS))
 
 
