@@ -6,7 +6,8 @@
     run_share        with --run (a finished run's folder, SQLite): its spans and requests at these prices, over the processor time of its cores
     spans_per_sample with --run: spans over trained samples
 
-Processor time, not wall: it is what tracing takes from the work. A span has five attributes, as the example's have on average. The line is 3 % of a run.
+Processor time, not wall: it is what tracing takes from the work. A span has five attributes, as the example's have on average. The line is
+3 % of a run.
 """
 
 import argparse
