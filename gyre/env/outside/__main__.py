@@ -1,11 +1,15 @@
 """The tool gateway as a process of its own, for sandboxes that no environment process of ours starts; and the stdio end of its MCP form.
 
 python -m gyre.env.outside serve --state DIR [--port 8118] [--quota N] [--intercept DIR] [--host PATTERN …] [--mcp NAME=COMMAND …]
-    prints one line of JSON: address, key, ca_file. An execution is whoever says so: http://EXECUTION:KEY@127.0.0.1:PORT as its proxy. What
-    it calls is on record in DIR/records/EXECUTION.outside.tape; when the gateway is started again the record is repeated first.
-    GET /usage (Authorization: Basic EXECUTION:KEY) says calls and quota left; DELETE /usage ends an execution's record.
+    prints one line of JSON: address, key, ca_file. The key is the host's and opens no way out; a sandbox is given its execution's token, as
+    http://EXECUTION:TOKEN@127.0.0.1:PORT for its proxy. What it calls is on record in DIR/records/EXECUTION.outside.tape; when the gateway is
+    started again the record is repeated first. GET /usage (Authorization: Basic EXECUTION:TOKEN, or EXECUTION:KEY) says calls and quota left;
+    DELETE /usage, with the key only, ends an execution's record. What was used of its quota stays used.
 
-python -m gyre.env.outside mcp --url http://127.0.0.1:8118/mcp/NAME --key EXECUTION:KEY
+python -m gyre.env.outside token EXECUTION --key KEY
+    prints the execution's token: base64url(HMAC-SHA256(KEY, EXECUTION)) without padding
+
+python -m gyre.env.outside mcp --url http://127.0.0.1:8118/mcp/NAME --key EXECUTION:TOKEN
     relays an MCP client's stdin and stdout, for clients that only start commands
 """
 
@@ -25,7 +29,7 @@ from gyre.env.mcp.client import McpServer
 from gyre.env.mcp.server import serve_stdio
 from gyre.env.outside.gateway import Outside, ToolGateway
 from gyre.env.outside.proxy import Rules
-from gyre.env.outside.records import Records
+from gyre.env.outside.records import Records, token_of
 from gyre.env.recording import Redactor
 from gyre.errors import GyreError
 
@@ -102,9 +106,11 @@ def _options() -> argparse.Namespace:
     one.add_argument("--listen", default="127.0.0.1", help="address; another than loopback needs --key")
     one.add_argument("--port", type=int, default=0, help="0: any free one")
     one.add_argument(
-        "--key", default="", help="password of all executions (GYRE_TOOL_GATEWAY_KEY); made up where none is given"
+        "--key",
+        default="",
+        help="the host's, from which tokens are made (GYRE_TOOL_GATEWAY_KEY); made up where none is given",
     )
-    one.add_argument("--quota", type=int, default=-1, help="calls of an execution; -1: any number")
+    one.add_argument("--quota", type=int, default=-1, help="calls of an execution in all; -1: any number")
     one.add_argument("--intercept", help="folder of the certificate authority: https is recorded, too")
     one.add_argument(
         "--host",
@@ -119,9 +125,14 @@ def _options() -> argparse.Namespace:
     other = commands.add_parser("mcp", help="an MCP client's stdin and stdout, relayed to a gateway")
     other.add_argument("--url", required=True, help="http://HOST:PORT/mcp/NAME")
     other.add_argument(
-        "--key", default="", help="EXECUTION:KEY, or an environment's way_out.token; or GYRE_TOOL_GATEWAY_KEY"
+        "--key", default="", help="EXECUTION:TOKEN, or an environment's way_out.token; or GYRE_TOOL_GATEWAY_KEY"
     )
+    third = commands.add_parser("token", help="an execution's token, for its sandbox")
+    third.add_argument("execution")
+    third.add_argument("--key", default=os.environ.get("GYRE_TOOL_GATEWAY_KEY", ""), help="or GYRE_TOOL_GATEWAY_KEY")
     options = parser.parse_args()
+    if options.command == "token" and not options.key:
+        parser.error("token needs the gateway's key: --key, or GYRE_TOOL_GATEWAY_KEY")
     if options.command == "serve" and options.listen not in LOOPBACK and not options.key:
         parser.error("--listen beyond loopback needs --key")
     return options
@@ -129,6 +140,9 @@ def _options() -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = _options()
+    if given.command == "token":
+        print(token_of(given.execution, given.key))
+        sys.exit(0)
     try:
         asyncio.run((serve if given.command == "serve" else relay)(given))
     except (GyreError, argparse.ArgumentTypeError) as error:

@@ -119,8 +119,8 @@ class ToolGateway:
         self.port = 0
         self.stranger: Callable[[str, str], str | None] = lambda user, password: None
         """(user, password) that no execution has → the name of one that was admitted now, or None: how a process of its own lets them in."""
-        self.over: Callable[[str], None] = lambda name: None
-        """An execution says that it has ended."""
+        self.host: Callable[[Request], Reply | None] = lambda request: None
+        """The reply to who may ask about any execution; None: it is nobody of the kind."""
 
     async def start(self) -> None:
         """Raises Unavailable."""
@@ -148,6 +148,10 @@ class ToolGateway:
         way = Way(name, token, self._outside.listen, self.port, self._ca_file, gate)
         self._admitted[name] = _Admitted(way, Relay(gate, self._outside.mcp))
         return way
+
+    def gate(self, name: str) -> Gate:
+        """Of an execution that was admitted."""
+        return self._admitted[name].way.gate
 
     async def dismiss(self, name: str) -> None:
         """Nothing more of it goes out. Repeats change nothing."""
@@ -240,6 +244,9 @@ class ToolGateway:
     async def _answer(self, connection: Connection, held: list[_Admitted]) -> None:
         base, inside = "", None
         while (request := await self._next(connection, bool(held))) is not None:
+            if request.target.startswith("/") and not base and (said := self.host(request)) is not None:
+                await connection.send(said)
+                continue
             admitted = inside or self._who(request)
             if admitted is None:
                 challenge = ("proxy-authenticate", 'Basic realm="execution"')
@@ -273,11 +280,9 @@ class ToolGateway:
         """What is asked of the gateway itself."""
         path = request.target.partition("?")[0]
         if path == "/usage" and request.method == "GET":
-            return _json(usage(admitted.way.gate))
-        if path == "/usage" and request.method == "DELETE":
-            said = usage(admitted.way.gate)
-            self.over(admitted.way.name)
-            return _json(said)
+            return usage_reply(admitted.way.gate)
+        if path == "/usage":
+            return refusal(403, "not_yours", "an execution may read its usage; only the host ends it")
         if not path.startswith("/mcp/"):
             return refusal(
                 404, "not_found", "there are /usage and /mcp/NAME; other servers are asked by their absolute URL"
@@ -299,6 +304,10 @@ class ToolGateway:
 def usage(gate: Gate) -> dict[str, int | str]:
     """What accounting asks: calls that went out, quota left (-1: any number), how a call departed from the record."""
     return {"calls": gate.made, "quota_left": gate.quota_left, "departed": gate.departed}
+
+
+def usage_reply(gate: Gate) -> Reply:
+    return _json(usage(gate))
 
 
 def _json(said: object, status: int = 200) -> Reply:

@@ -39,9 +39,12 @@ UNKNOWN = "error: the process was lost while this call was under way; whether it
 class Journal:
     """One attempt's. Without a `tape` it lasts as long as the process, and nothing is redacted."""
 
-    def __init__(self, tape: Tape | None = None, outside: Collection[str] = (), quota: int = -1) -> None:
-        """`outside`: tools that reach beyond the world. `quota`: calls to them that an execution may make; -1: any number."""
-        self._tape, self._outside, self._quota = tape, frozenset(outside), quota
+    def __init__(
+        self, tape: Tape | None = None, outside: Collection[str] = (), quota: int = -1, quota_lasts: bool = False
+    ) -> None:
+        """`outside`: tools that reach beyond the world. `quota`: calls to them that an execution may make; -1: any number. `quota_lasts`: what was
+        used of it stays used, also by an attempt that begins anew."""
+        self._tape, self._outside, self._quota, self._quota_lasts = tape, frozenset(outside), quota, quota_lasts
         self._forget()
         for entry in tape.entries if tape is not None else ():
             self._fold(entry)
@@ -216,7 +219,9 @@ class Journal:
     def _fold(self, entry: Entry) -> None:
         match entry:
             case Attempt(is_replay=False):
+                made = self._beyond_made
                 self._forget()
+                self._beyond_made = made if self._quota_lasts else 0
             case Attempt():
                 self.turns_before = self.checkpoint.turns + len(self._replies)
                 self.checkpoint = msgspec.structs.replace(self.checkpoint, turn=0)

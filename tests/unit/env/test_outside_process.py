@@ -9,6 +9,7 @@ import sys
 import aiohttp
 
 from gyre.env.mcp import McpClient, McpServer
+from gyre.env.outside.records import token_of
 from tests.support import ROOT
 from tests.unit.env.test_outside import Far
 
@@ -40,17 +41,18 @@ async def process(tmp_path, *arguments: str):
 
 async def get(said, name: str, url: str):
     async with aiohttp.ClientSession() as http:
-        async with http.get(url, proxy=f"http://{name}:{said['key']}@{said['address']}") as reply:
+        async with http.get(url, proxy=f"http://{name}:{token_of(name, said['key'])}@{said['address']}") as reply:
             return reply.status, await reply.text()
 
 
-async def usage(said, name: str, method: str = "GET"):
-    headers = {"authorization": f"Bearer {name}:{said['key']}"}
+async def usage(said, name: str, method: str = "GET", word: str = ""):
+    """By the host, or with another `word` than its key."""
+    headers = {"authorization": f"Bearer {name}:{word or said['key']}"}
     async with (
         aiohttp.ClientSession(headers=headers) as http,
         http.request(method, f"http://{said['address']}/usage") as reply,
     ):
-        return await reply.json()
+        return await reply.json() if reply.status == 200 else reply.status
 
 
 async def test_a_record_survives_kill_9_and_is_repeated_first(tmp_path):
@@ -73,6 +75,27 @@ async def test_a_record_survives_kill_9_and_is_repeated_first(tmp_path):
             assert status == 407
 
 
+async def test_a_sandbox_is_one_execution_and_ends_none(tmp_path):
+    """Its token is worthless for another one, and neither it nor an end gives a quota back; the host's key is no way out."""
+    async with Far() as far, process(tmp_path, "--quota", "2") as (_, said):
+        mine = token_of("e0", said["key"])
+        for number in (1, 2):
+            assert (await get(said, "e0", f"{far.base}/a")) == (200, f"{number}: /a")
+        assert await usage(said, "e0", "DELETE", mine) == 403 and await usage(said, "e1", "GET", mine) == 407
+        assert await usage(said, "e0", "GET", mine) == {"calls": 2, "quota_left": 0, "departed": ""}
+        assert (await get(said, "e0", f"{far.base}/a"))[0] == 429
+        assert (await usage(said, "e0", "DELETE"))["calls"] == 2
+        assert (await get(said, "e0", f"{far.base}/a"))[0] == 429
+        async with aiohttp.ClientSession() as http:
+            for word in (mine, said["key"]):
+                async with http.get(f"{far.base}/b", proxy=f"http://e1:{word}@{said['address']}") as reply:
+                    assert reply.status == 407
+        assert len(far.asked) == 2
+        command = [sys.executable, "-m", "gyre.env.outside", "token", "e0", "--key", said["key"]]
+        child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+        assert (await child.communicate())[0].decode() == f"{mine}\n" and said["key"] not in mine
+
+
 async def test_an_mcp_client_that_only_starts_commands_reaches_a_server_through_the_gateway(tmp_path):
     """client ── stdio ──▶ relay ── HTTP ──▶ gateway ── stdio ──▶ server; the call counts as e0's."""
     log = tmp_path / "calls.log"
@@ -86,7 +109,7 @@ async def test_an_mcp_client_that_only_starts_commands_reaches_a_server_through_
             "--url",
             f"http://{said['address']}/mcp/x",
             "--key",
-            f"e0:{said['key']}",
+            f"e0:{token_of('e0', said['key'])}",
         )
         async with McpClient(McpServer(command=relay, cwd=str(ROOT))) as client:
             assert (await client.call("add", {"a": 20, "b": 1}))["content"][0]["text"] == "21"
