@@ -13,11 +13,10 @@ from typing import Any, Protocol
 import msgspec
 
 from gyre.errors import InvalidInput
+from gyre.strict_json import check_storable
 
 EVIDENCE_BYTES_MAX = 16 * 1024
 """Evidence of one answer, as JSON; it is booked with every sample."""
-EVIDENCE_DEPTH_MAX = 64
-"""Levels of nesting: readers of records decode recursively."""
 LOOKED_AT_MAX = 64
 """Entries of `looked_at`."""
 TEXT_CHARS_MAX = 500
@@ -115,25 +114,13 @@ def _bounded(evidence: dict[str, Any]) -> dict[str, Any]:
     """Evidence as it is stored: itself, or how large it was. Raises InvalidInput where it is no JSON object that can be stored."""
     try:
         size = len(json.dumps(evidence, allow_nan=False))
-        msgspec.msgpack.encode(evidence)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         why = f"{str(error)[:TEXT_CHARS_MAX]}"
         raise InvalidInput(f"evidence must hold JSON values of at most 64 bits and Unicode text only: {why}") from error
-    if _depth(evidence) > EVIDENCE_DEPTH_MAX:
-        raise InvalidInput(f"evidence is nested more than {EVIDENCE_DEPTH_MAX} deep")
+    check_storable(evidence, "evidence")
     if size > EVIDENCE_BYTES_MAX:
         return {"cut": f"{size} bytes, at most {EVIDENCE_BYTES_MAX} are stored"}
     return evidence
-
-
-def _depth(value: Any) -> int:
-    """Levels of nesting, counted without recursion."""
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        outer = [one for one in level if isinstance(one, dict | list | tuple)]
-        level = [inner for one in outer for inner in (one.values() if isinstance(one, dict) else one)]
-    return depth
 
 
 def plain(text: Any) -> str:

@@ -1,6 +1,5 @@
 """What submitters send, checked: a Task message → a TaskSpec, or an error that says what would be right."""
 
-import json
 import math
 import re
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.errors import InvalidInput
 from gyre.ids import is_token
-from gyre.records import Limits, TaskSpec, encode
+from gyre.records import Limits, TaskSpec
 from gyre.records.task import TRAINED_TEMPERATURES
+from gyre.strict_json import read_object
 
 GROUP_SIZE_MAX = 1024
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -26,7 +26,7 @@ def parse(task: pb.Task, index: int) -> TaskSpec:
     payload = _payload(task.payload_json, problems)
     if problems:
         raise InvalidInput(f"task {index} (`{task.task_id[:80]}`): " + "; ".join(problems))
-    spec = TaskSpec(
+    return TaskSpec(
         task_id=task.task_id, task_type=task.task_type, environment=task.environment, seed=task.seed, payload=payload,
         tenant=task.tenant or "default", purpose=task.purpose or "train", group_size=task.group_size,
         temperature=task.temperature, top_p=task.top_p or 1.0,
@@ -36,12 +36,6 @@ def parse(task: pb.Task, index: int) -> TaskSpec:
             concurrency_max=task.limits.concurrency_max,
         ),
     )  # fmt: skip
-    try:
-        encode(spec)
-    except (ValueError, OverflowError, RecursionError) as error:
-        # Lone surrogates, integers beyond 64 bits, endless nesting: JSON to Python, but nothing a record can hold.
-        raise InvalidInput(f"task {index} (`{task.task_id[:80]}`): payload_json cannot travel: {error}") from error
-    return spec
 
 
 def _rules(task: pb.Task) -> list[tuple[bool, str]]:
@@ -85,11 +79,7 @@ def _payload(text: str, problems: list[str]) -> dict[str, Any]:
         )
         return {}
     try:
-        payload = json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        problems.append(f"payload_json is not JSON: {error}")
+        return read_object(text, "payload_json", PAYLOAD_BYTES_MAX)
+    except InvalidInput as error:
+        problems.append(str(error))
         return {}
-    if not isinstance(payload, dict):
-        problems.append(f"payload_json must be a JSON object, not {type(payload).__name__}")
-        return {}
-    return payload

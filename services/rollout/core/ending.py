@@ -4,21 +4,16 @@ Environments are untrusted: sizes are bounded, numbers are finite, words are kno
 failed(environment_invalid); it is never a reward.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import msgspec
 
 from gyre.errors import InvalidInput
 from gyre.records import Evaluation
+from gyre.strict_json import read_object
 
 EVIDENCE_BYTES_MAX = 64 * 1024
-EVIDENCE_DEPTH_MAX = 64
-"""Readers of records decode recursively; evidence is a list of findings, not a tree."""
 DETAIL_CHARS_MAX = 2000
 NAMES_MAX = 64
 EXTERNAL_CALLS_MAX = 10_000_000
@@ -101,7 +96,7 @@ def check_evaluation(
         raise InvalidInput(f"milestone {min(unknown)[:80]} has no weight")
     return Evaluation(
         outcome=outcome, valid=valid, milestones=dict(milestones), milestone_weights=dict(weights), milestone_turns=dict(turns),
-        evidence=_evidence(evidence_json), tries=max(1, min(tries, 1000)),
+        evidence=read_object(evidence_json, "evidence_json", EVIDENCE_BYTES_MAX), tries=max(1, min(tries, 1000)),
     )  # fmt: skip
 
 
@@ -116,46 +111,3 @@ def check_evidence(image_digest: str, tool_versions: Mapping[str, str], dependen
         raise InvalidInput(
             f"{size} characters of image, tool versions and snapshot; at most {EVIDENCE_BYTES_MAX} are taken"
         )
-
-
-def _evidence(text: str) -> dict[str, Any]:
-    if len(text.encode()) > EVIDENCE_BYTES_MAX:
-        raise InvalidInput(f"{len(text)} characters of evidence; at most {EVIDENCE_BYTES_MAX} bytes are taken")
-    try:
-        value = json.loads(text or "{}", parse_constant=_no_constant, parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"evidence_json is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise InvalidInput("evidence_json must be a JSON object")
-    if _depth(value) > EVIDENCE_DEPTH_MAX:
-        raise InvalidInput(f"evidence_json is nested more than {EVIDENCE_DEPTH_MAX} deep")
-    try:
-        msgspec.msgpack.encode(value)
-    except (ValueError, OverflowError) as error:
-        raise InvalidInput(
-            f"evidence_json cannot be stored: {error}; numbers of 64 bits and Unicode text are taken"
-        ) from error
-    return value
-
-
-def _depth(value: Any) -> int:
-    """Levels of nesting, counted without recursion."""
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        level = [
-            inner
-            for outer in level if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]  # fmt: skip
-    return depth
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text} is too large a number")
-    return number
-
-
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")

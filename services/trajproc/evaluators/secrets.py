@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 
 from gyre.evaluation import Finding
-from gyre.evaluation.evaluator import EVIDENCE_DEPTH_MAX
+from gyre.strict_json import DEPTH_MAX
 
 PUT_IN_PLACE = "[token]"
 
 
-def without(value: Any, secret: str, depth: int = EVIDENCE_DEPTH_MAX) -> Any:
+def without(value: Any, secret: str, depth: int = DEPTH_MAX) -> Any:
     """JSON value → the same with every text free of `secret`. What is nested deeper than evidence may be stays as it is: it is refused anyway."""
     if not secret or depth < 0:
         return value
