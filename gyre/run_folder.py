@@ -62,7 +62,7 @@ class RunFolder:
         os.replace(temporary, self.root / "endpoints.json")
 
     def endpoint(self, name: str) -> str:
-        """host:port of `bus`, `scheduler`, `rollout`, `gateway` (HTTP), `trajproc`, `ledger`, `cell-<i>`, `trainer-<i>`, `explorer` (HTTP)."""
+        """host:port of `bus`, `scheduler`, `rollout`, `trajproc`, `ledger`, `cell-<i>`, `trainer-<i>`; of HTTP `gateway`, `otlp`, `explorer`."""
         path = self.root / "endpoints.json"
         if not path.exists():
             raise NotFound(f"{path} is missing: is the run up? (`gyre up` writes it)")

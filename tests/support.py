@@ -99,7 +99,7 @@ class TestRun:
         store(self.config, self.folder.config_file)
         make_keys(self.folder.keys)
         make_rpc_keys(self.folder.keys)
-        names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger"]
+        names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger", "otlp"]
         names += [f"{kind}-{index}" for index in range(self.config.scheduler.cells) for kind in ("cell", "trainer")]
         self.folder.write_endpoints({name: f"127.0.0.1:{free_port()}" for name in names})
         self.nats = NatsServer(

@@ -27,7 +27,7 @@ class Process:
 
 def endpoint_names(config: Config) -> list[str]:
     """Everything that listens, in the order of consecutive ports; with what it is for (gyre.run_folder)."""
-    names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger"]
+    names = ["bus", "scheduler", "rollout", "gateway", "trajproc", "ledger", "otlp"]
     names += [f"{kind}-{i}" for i in range(1, config.rollout.gateways) for kind in ("rollout", "gateway")]
     names += [f"cell-{i}" for i in cells.serving(config.scheduler)]
     names += [f"trainer-{i}" for i in cells.training(config.scheduler)]

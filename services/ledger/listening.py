@@ -1,4 +1,6 @@
-"""An HTTP application at an address: what the explorer and the metrics endpoint have in common."""
+"""An HTTP application at an address: what the explorer, OTLP over HTTP and the metrics endpoint have in common."""
+
+from typing import Any
 
 from aiohttp import web
 
@@ -14,8 +16,9 @@ class Listener:
     what = "this"
     """Is served, for words about it."""
 
-    def __init__(self, app: web.Application) -> None:
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_S)
+    def __init__(self, app: web.Application, **options: Any) -> None:
+        """`options`: aiohttp's, of its connections."""
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSE_S, **options)
 
     async def start(self, address: str) -> str:
         """Serve at host:port, port 0 for a free one; returns the address.

@@ -1,4 +1,4 @@
-"""OTLP receiver: any OpenTelemetry exporter that holds the service key may send its spans here."""
+"""OTLP receiver: any OpenTelemetry exporter that holds the service key may send its spans here, by gRPC; otlp_http.py is the same for HTTP."""
 
 import queue
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 import grpc.aio
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from gyre.errors import Overloaded, Unavailable
+from gyre.errors import GyreError, Overloaded, Unavailable
 from gyre.rpc import abort_with
 from services.ledger.core.parts import in_parts
 from services.ledger.core.rows import INT64_MAX, text, to_json
@@ -26,23 +26,31 @@ class TraceReceiver(trace_service_pb2_grpc.TraceServiceServicer):
         self._writer = writer
 
     async def Export(self, request, context: grpc.aio.ServicerContext):
-        refused = 0
-        for rows in in_parts(span_rows(request.resource_spans), SPANS_AT_ONCE):
-            valid = [row for row in rows if row["trace_id"] and row["span_id"]]
-            refused += len(rows) - len(valid)
-            if valid:
-                try:
-                    stored = await self._writer.write_spans(valid)
-                except queue.Full:
-                    await abort_with(context, Overloaded("too many spans are waiting to be stored"))
-                except Exception as error:
-                    await abort_with(context, Unavailable(f"spans were not stored: {error}"))
-                refused += len(stored.refused)
-        response = trace_service_pb2.ExportTraceServiceResponse()
-        if refused:
-            response.partial_success.rejected_spans = refused
-            response.partial_success.error_message = "spans need valid ids and storable values"
-        return response
+        try:
+            return await store(self._writer, request.resource_spans)
+        except GyreError as error:
+            await abort_with(context, error)
+
+
+async def store(writer: Writer, resource_spans: Iterable[Any]) -> trace_service_pb2.ExportTraceServiceResponse:
+    """Store the spans; the exporter's answer. Raises Overloaded, Unavailable."""
+    refused = 0
+    for rows in in_parts(span_rows(resource_spans), SPANS_AT_ONCE):
+        valid = [row for row in rows if row["trace_id"] and row["span_id"]]
+        refused += len(rows) - len(valid)
+        if valid:
+            try:
+                stored = await writer.write_spans(valid)
+            except queue.Full as error:
+                raise Overloaded("too many spans are waiting to be stored") from error
+            except Exception as error:
+                raise Unavailable(f"spans were not stored: {error}") from error
+            refused += len(stored.refused)
+    response = trace_service_pb2.ExportTraceServiceResponse()
+    if refused:
+        response.partial_success.rejected_spans = refused
+        response.partial_success.error_message = "spans need valid ids and storable values"
+    return response
 
 
 def span_rows(resource_spans: Iterable[Any]) -> Iterable[dict[str, Any]]:

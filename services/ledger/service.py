@@ -16,6 +16,7 @@ from services.ledger import once, otlp, rpc
 from services.ledger.explorer.attach import explore, explorer
 from services.ledger.intake import Alarms, Intake, progress
 from services.ledger.memory import look_less
+from services.ledger.otlp_http import otlp_http
 from services.ledger.retention import Retention
 from services.ledger.sinks import open_sinks
 from services.ledger.storage import Database, Writer, database_url
@@ -110,7 +111,11 @@ async def _keep_books(context: Context, database: Database, watchers: list[Calla
     await server.start()
     try:
         days = context.config.ledger.retention_days
-        async with explorer(context, database, bus), Retention(database, context.run, days, context.clock):
+        async with (
+            otlp_http(context, writer),
+            explorer(context, database, bus),
+            Retention(database, context.run, days, context.clock),
+        ):
             await until_stopped(context, Intake(bus, writer, watchers).run())
     finally:
         await server.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 
 from gyre.api.ledger.v1 import ledger_pb2
@@ -55,3 +56,35 @@ async def test_two_processes_share_one_trace(tmp_path):
     assert first["links"] == [["ab" * 16, "cd" * 8]]
     assert second["attributes"] == {"gyre.execution": "g000000-e0", "gen_ai.request_model": "policy"}
     assert (page["total_s"], page["unaccounted_s"]) == (4.0, 1.0)
+
+
+FOREIGN = """
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+for compression in (Compression.NoCompression, Compression.Gzip):
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(compression=compression)))
+    with provider.get_tracer("foreign").start_as_current_span("outer"), provider.get_tracer("foreign").start_as_current_span("inner"):
+        pass
+    provider.shutdown()
+"""
+
+
+async def test_a_foreign_exporter_sends_by_http_with_what_its_environment_says(tmp_path):
+    """OpenTelemetry's own, set up by its variables alone, as docs/tracing.md has them; without the key nothing is stored."""
+    async with TestRun(tmp_path) as run, Asking(run) as ledger:
+        await run.start("services.ledger", endpoint="ledger")
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{run.folder.endpoint('otlp')}", "OTEL_SERVICE_NAME": "foreign",
+            "OTEL_RESOURCE_ATTRIBUTES": "gyre.run=t",
+        }  # fmt: skip
+        key = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{run.service_key}"}
+        for added, stored in (({}, 0), (key, 4)):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", FOREIGN, env={**os.environ, **variables, **added}, stderr=asyncio.subprocess.PIPE
+            )
+            _, said = await process.communicate()
+            assert process.returncode == 0 and (b"401" in said or b"nauthorized" in said) == (not added), said
+            assert (await ledger.stub.GetIntake(ledger_pb2.GetIntakeRequest())).spans == stored
