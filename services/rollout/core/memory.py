@@ -15,7 +15,7 @@ of them where somebody asks for them, which few templates do.
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from json.decoder import WHITESPACE, JSONDecoder
 from typing import Any
@@ -188,8 +188,9 @@ def _long(messages: list[Message], piece: bytes, convert: Convert) -> list[tuple
 class Memory:
     """Of one session."""
 
-    def __init__(self, values: Values | None = None) -> None:
-        """`values`: of all sessions."""
+    def __init__(self, values: Values | None = None, payloads: Mapping[str, str] | None = None) -> None:
+        """`values`: of all sessions; `payloads`: its session's calls, by name, as the model wrote their arguments."""
+        self.payloads: Mapping[str, str] = payloads if payloads is not None else {}
         self._values = values or Values()
         self._bodies: list[Body] = []
         """The one that was read last at the end."""

@@ -1,7 +1,8 @@
 """The normal form of messages: what means nothing is gone, what means something is kept, and each prefix has a digest (B2).
 
-Gone: key order and spacing of JSON in tool arguments, `1.0` against `1`, None against "", reasoning, names of tool calls' ids,
-white space around an assistant's text, and how an assistant's turn was split into messages. Kept: everything else.
+Gone: key order and spacing of JSON in tool arguments, `1.0` against `1`, what of a number is more than a double, None against "", reasoning, names
+of tool calls' ids (where the template shows them they are kept), white space around
+an assistant's text, and how an assistant's turn was split into messages. Kept: everything else.
 Reasoning is carried along all the same: a template may want to see it in turns that are not on record.
 """
 
@@ -95,7 +96,7 @@ def merged(messages: Iterable[Message], before: list[Message] | None = None) -> 
 def canonical_arguments(text: str) -> str:
     """Arguments that mean the same give the same text; what is no JSON stays as it is."""
     try:
-        value = json.loads(text or "{}", parse_float=_plain_number, parse_constant=str)
+        value = json.loads(text or "{}", parse_float=_plain_number, parse_int=_plain_number, parse_constant=str)
     except (ValueError, RecursionError):
         return text.strip()
     return canonical_json(value)
@@ -110,10 +111,11 @@ def root_digest(tools: Sequence[dict[str, Any]] | None) -> bytes:
     return _digest(b"gyre-conversation-1", canonical_json(list(tools or ())))
 
 
-def next_digest(before: bytes, message: Message) -> bytes:
-    """Digest of a conversation one message longer."""
+def next_digest(before: bytes, message: Message, has_ids: bool = False) -> bytes:
+    """Digest of a conversation one message longer; `has_ids`: the names of calls are part of it, for the model is shown them."""
     calls = [[call.name, canonical_arguments(call.arguments)] for call in message.calls]
-    return _digest(before, canonical_json([message.role, message.content, calls]))
+    ids = [[message.tool_call_id, *(call.call_id for call in message.calls)]] if has_ids else []
+    return _digest(before, canonical_json([message.role, message.content, calls, *ids]))
 
 
 Chain = tuple[Sequence[Message], list[bytes]]
@@ -125,16 +127,21 @@ def prefix_digests(tools: Sequence[dict[str, Any]] | None, messages: Sequence[Me
     return digests_from(root_digest(tools), messages, ())
 
 
-def digests_from(root: bytes, messages: Sequence[Message], known: Iterable[Chain]) -> list[bytes]:
+def digests_from(
+    root: bytes, messages: Sequence[Message], known: Iterable[Chain], has_ids: bool = False
+) -> list[bytes]:
     """As prefix_digests, `root` being that of the empty conversation; as far as a `known` one goes the same way, its own. The likeliest first."""
     digests = [root]
     for earlier, said in known:
-        if said[0] == digests[0] and (same := _same(earlier, messages)) >= len(digests):
+        at = len(digests) - 1
+        if len(said) <= at or said[at] != digests[at]:
+            continue  # another way already
+        if (same := at + _same(earlier[at:], messages[at:])) > at:
             digests = said[: same + 1]
-            if same == len(earlier):
+            if same == len(earlier) or same == len(messages):
                 break
     for message in messages[len(digests) - 1 :]:
-        digests.append(next_digest(digests[-1], message))
+        digests.append(next_digest(digests[-1], message, has_ids))
     return digests
 
 
@@ -153,6 +160,7 @@ def finite(text: str) -> float | str:
 
 
 def _plain_number(text: str) -> int | float | str:
+    """As JavaScript reads it: clients of that language send no other back."""
     number = finite(text)
     return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 2**53 else number
 

@@ -50,6 +50,8 @@ class Renderer:
         """The generation prompt itself opens the reasoning."""
         self.is_xml = MARK in self._before[_CALL_TURN]
         """Calls stand between marks instead of being JSON (calls_xml.py)."""
+        self.shows_ids = self._shows_ids()
+        """Names of calls are part of what the model reads."""
         self.is_stable = self._check_stable()
         """Whether the stand-in gives what whole rendering gives."""
 
@@ -124,6 +126,15 @@ class Renderer:
             except InvalidInput:
                 return False
         return True
+
+    def _shows_ids(self) -> bool:
+        """Of a call, or of the one that a result answers; of a length that picky templates take."""
+        name = f"{_MARK}CALL"
+        talk = [_STAND_IN, Message("assistant", "", (Call(name, "f", "{}"),)), Message("tool", "r", (), name)]
+        try:
+            return name in self._text(talk, None, False)
+        except InvalidInput:
+            return False
 
     def _takes_text(self) -> bool:
         """Whether the template writes arguments given as text unchanged (else it gets objects)."""

@@ -19,6 +19,7 @@
 | `reasoning`, other `include`, `store`, `text.verbosity`, `truncation`, `metadata` | no effect |
 """
 
+import json
 from functools import partial
 from typing import Any
 
@@ -123,7 +124,7 @@ def _item(item: Any, where: str, memory: Memory | None, referred: set[str]) -> l
         case "message":
             return [_message(item, where)]
         case "function_call" | "custom_tool_call" as kind:
-            return [Message("assistant", "", (_call(item, kind, where),))]
+            return [Message("assistant", "", (_call(item, kind, where, memory),))]
         case "function_call_output" | "custom_tool_call_output":
             answered = item.get("call_id")
             if not isinstance(answered, str):
@@ -160,14 +161,22 @@ def _said_before(item_id: Any, where: str, memory: Memory | None, referred: set[
     raise BadRequest(f"{where}: item {repr(item_id)[:80]} was not said in this execution", f"{where}.id")
 
 
-def _call(item: dict[str, Any], kind: str, where: str) -> Call:
+def free_text(arguments: str) -> str:
+    """What a call of a free-text tool is said as: its `input`; all arguments where that is no text."""
+    text = json.loads(arguments or "{}").get("input")
+    return clean(text) if isinstance(text, str) else arguments
+
+
+def _call(item: dict[str, Any], kind: str, where: str, memory: Memory | None) -> Call:
     name = item.get("name")
     if not isinstance(name, str):
         raise BadRequest(f"{where} must have a name", where)
     said = item.get("arguments" if kind == "function_call" else "input")
     arguments = said if isinstance(said, str) else canonical_json(said if said is not None else {})
     if kind == "custom_tool_call":
-        arguments = canonical_json({"input": arguments})
+        own = memory.payloads.get(str(item.get("call_id"))) if memory is not None else None
+        is_own = own is not None and free_text(own) == arguments
+        arguments = own if is_own else canonical_json({"input": arguments})  # the model may have said more than that
     return Call(clean(str(item.get("call_id") or "")), clean(_name(item.get("namespace"), name)), clean(arguments))
 
 

@@ -3,13 +3,12 @@
 A call's name and arguments are said as the request's tools had them: with their namespace, free text for free-text tools.
 """
 
-import json
 from typing import Any
 
 from services.rollout.core.normal import Call
-from services.rollout.core.options import clean
 from services.rollout.core.reply import Head, Reply, named_event
 from services.rollout.core.request import ChatRequest, ToolName
+from services.rollout.core.responses import free_text
 
 Item = dict[str, Any]
 
@@ -154,8 +153,7 @@ def _call(call: Call, said: ToolName | None) -> Item:
     if said and said.namespace:
         item["namespace"] = said.namespace
     if said and said.is_free_text:
-        text = json.loads(call.arguments or "{}").get("input")
-        return {"type": "custom_tool_call", **item, "input": clean(text) if isinstance(text, str) else call.arguments}
+        return {"type": "custom_tool_call", **item, "input": free_text(call.arguments)}
     return {"type": "function_call", **item, "arguments": call.arguments}
 
 

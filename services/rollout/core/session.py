@@ -86,6 +86,8 @@ class Prompt:
     """Of the conversation this prompt ends."""
     begun: tuple[bytes, Message] | None = None
     """An assistant's message at its end, behind which a turn of its own is sampled all the same, and the digest of what stands before it."""
+    has_ids: bool = False
+    """As in next_digest."""
 
     @property
     def delta(self) -> Ids:
@@ -98,7 +100,7 @@ class Prompt:
             return b""
         before, message = self.begun
         (turn,) = merged([message, reply.message()])
-        return next_digest(before, turn)
+        return next_digest(before, turn, self.has_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Session:
         """When its newest call ended."""
         self.next_index = 0
         self._values = values or Values()
-        self.memory = Memory(self._values)
+        self.memory = Memory(self._values, self.payloads)
         self._chains: deque[Chain] = deque(maxlen=BODIES_MAX)
         """Of the latest requests, the newest first."""
         self._by_conversation: dict[bytes, list[bytes]] = {}
@@ -141,7 +143,9 @@ class Session:
     def prompt(self, request: ChatRequest, model: Model, encode: Encode | None = None) -> Prompt:
         """Recorded tokens as far as they reach, rendering of the rest; `encode`: how its text becomes ids, where that is not the template's.
         Raises InvalidInput when the template refuses, and what `encode` raises."""
-        digests = digests_from(self._values.root_digest(request.tools), request.messages, self._chains)
+        digests = digests_from(
+            self._values.root_digest(request.tools), request.messages, self._chains, model.renderer.shows_ids
+        )
         self._chains.appendleft((request.messages, digests))
         if (begun := self._begun(request.prefill, digests[-1], model)) is not None:
             return Prompt(begun, *self.trie.place(begun), digests[-1])
@@ -157,12 +161,17 @@ class Session:
         ids = np.concatenate([*(known.pieces() if known is not None else ()), np.array(new, np.int32)])
         parent, kept = self.trie.place(ids, known)
         last = request.messages[-1]
-        return Prompt(ids, parent, kept, digests[-1], (digests[-2], last) if last.role == "assistant" else None)
+        begins = (digests[-2], last) if last.role == "assistant" else None
+        return Prompt(ids, parent, kept, digests[-1], begins, model.renderer.shows_ids)
 
     def _begun(self, text: str, before: bytes, model: Model) -> Ids | None:
         """All tokens up to the end of a recorded reply that the harness wants gone on with: they are not rendered anew. None where `text` is no
         such reply, or the reply's tokens say more than it (white space, a stop sequence)."""
-        _, known = self.trie.deepest([b"", next_digest(before, assistant(text, ()))]) if text else (0, None)
+        _, known = (
+            self.trie.deepest([b"", next_digest(before, assistant(text, ()), model.renderer.shows_ids)])
+            if text
+            else (0, None)
+        )
         if known is None:
             return None
         ids = known.tokens()
@@ -194,7 +203,7 @@ class Session:
         if record.finish_reason == "cancelled":
             return Ready(parsed)
         digest = bytes.fromhex(record.message_digest)
-        replies = [next_digest(digest, parsed.message())] if record.output_ids else []
+        replies = [next_digest(digest, parsed.message(), model.renderer.shows_ids)] if record.output_ids else []
         if replies and record.turn_digest:
             replies.append(bytes.fromhex(record.turn_digest))
         kept = structs.replace(record, prompt_delta=b"", logprobs=b"", versions=b"")  # a reply needs none of them

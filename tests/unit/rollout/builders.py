@@ -55,6 +55,11 @@ class Harness:
         self.prompts.append(prompt)
         return parsed
 
+    def goes_on(self, prompt: Prompt, record: int = -1) -> bool:
+        """Whether it has all tokens of a recorded call, its reply among them."""
+        context = self.session.trie.context(self.records[record].call_id)
+        return prompt.parent is context and prompt.kept == context.length
+
     def ids(self, messages: list[dict[str, Any]], **more: Any) -> list[int]:
         """What the next prompt would be, without calling."""
         return self.session.prompt(request(messages, **more), self.model).ids.tolist()

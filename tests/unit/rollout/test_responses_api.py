@@ -1,18 +1,20 @@
 """OpenAI's responses API at the gateway, as its official client reads it."""
 
 import json
+from dataclasses import replace
 
 import openai
 import pytest
 
 from services.rollout.core.normal import prefix_digests
 from services.rollout.core.reply import Reply
+from services.rollout.core.request import tools_of
 from services.rollout.core.responses import parse_responses_request
 from services.rollout.core.responses_reply import response_body
 from services.rollout.core.toolcalls import parse
 from services.rollout.gateway import http as http_module
 
-from .builders import tool_text
+from .builders import Harness, tool_text
 from .test_calls import made  # noqa: F401  a fixture
 from .test_http import served  # noqa: F401  a fixture
 
@@ -42,6 +44,20 @@ SAID = [
     ("I look." + tool_text("read", '{"path": 1.0}'), "tool_calls", ["message", "function_call"]),
     (tool_text("patch", '{"input": "*** Begin"}') + tool_text("agents__spawn", "{}"), "tool_calls", ["custom_tool_call", "function_call"]),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ['{"input": "abc"}', '{"input": "abc", "why": "x"}', '{"patch": "abc"}', '{"input": 5}', "{}"])  # fmt: skip
+def test_a_free_text_call_that_comes_back_verbatim_is_the_recorded_one(model, arguments):
+    """B2: its text alone does not say all that the model wrote; its name does."""
+    harness, tools = Harness(model), tools_of([{"type": "function", "function": {"name": "patch"}}])
+    parsed = harness.call([{"role": "user", "content": "go"}], tool_text("patch", arguments), tools=tools)
+    (item,) = response_body(Reply("c", "m", 5, parsed, "tool_calls", 3, 7), asked())["output"]
+    assert item["type"] == "custom_tool_call"
+    result = {"type": "custom_tool_call_output", "call_id": item["call_id"], "output": "r"}
+    for text, is_own in ((item["input"], True), ("edited", False)):
+        body = json.dumps({"input": [{"role": "user", "content": "go"}, item | {"input": text}, result]})
+        back = replace(parse_responses_request(body.encode(), harness.session.memory), tools=tools)
+        assert harness.goes_on(harness.session.prompt(back, model)) == is_own
 
 
 @pytest.mark.parametrize(("text", "finish", "kinds"), SAID)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gyre.records import array
-from services.rollout.core.session import Session
+from services.rollout.core.session import Model, Session
+from services.rollout.core.template import ChatTemplate
 
 from .builders import Harness, reply_message, request, tool_message, tool_text
 
@@ -62,6 +63,44 @@ def test_what_means_nothing_does_not_fork(model, change):
     prompt = harness.session.prompt(request(messages, model="another-alias"), model)
     assert prompt.parent.call_id == harness.records[0].call_id
     assert prompt.kept == len(harness.prompts[0].ids) + len(array(harness.records[0].output_ids, "int32"))
+
+
+@pytest.mark.parametrize(
+    ("said", "by_javascript"),
+    [("9007199254740993", "9007199254740992"), ("12345678901234567890", "12345678901234567000"), ("1e20", "100000000000000000000"), ("-0.0", "0")],
+)  # fmt: skip
+def test_a_number_that_a_client_rounds_to_a_double_does_not_fork(model, said, by_javascript):
+    """B2: what JSON.parse and JSON.stringify make of it is what such a harness holds."""
+    harness = Harness(model)
+    reply = harness.call(START, tool_text("read_file", f'{{"path": {said}}}'))
+    for text, is_same in ((by_javascript, True), ("7", False)):
+        messages = [*START, reply_message(reply, f'{{"path":{text}}}'), tool_message(reply, 0, "r")]
+        assert harness.goes_on(harness.session.prompt(request(messages), model)) == is_same
+
+
+def test_names_of_calls_mean_something_where_the_template_shows_them(model):
+    """B1: two histories that the model reads differently are never one, so no reply to one is given for the other."""
+    template = model.template
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.tool_call_id }}\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ c.id }} {{ c.function.name }}{% endfor %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    telling = Model(ChatTemplate(template._tokenizer, source, {}, template.stop_ids))
+    assert telling.renderer.shows_ids and not model.renderer.shows_ids
+
+    def talk(name: str) -> list[dict]:
+        call = {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        said = {"role": "assistant", "content": "", "tool_calls": [call]}
+        return [*START, said, {"role": "tool", "tool_call_id": name, "content": "r"}]
+
+    for shown, is_same in ((telling, False), (model, True)):
+        one, other = (Session("s").prompt(request(talk(name)), shown) for name in ("a", "b"))
+        assert (one.digest == other.digest) == is_same == (one.ids.tolist() == other.ids.tolist())
+    harness = Harness(telling)
+    reply = harness.call(START, tool_text("read_file", "{}"))
+    messages = [*START, reply_message(reply), tool_message(reply, 0, "r")]
+    assert harness.goes_on(harness.session.prompt(request(messages), telling))
 
 
 def test_an_assistant_turn_split_into_several_messages_does_not_fork(model):
