@@ -14,6 +14,7 @@ import ssl
 import zlib
 from fnmatch import fnmatch
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import msgspec
@@ -21,7 +22,7 @@ from yarl import URL
 
 from gyre.env.outside.gate import CALL_S, Gate, QuotaUsedUp
 from gyre.env.outside.reach import HostRefused, Reach
-from gyre.env.outside.wire import CHUNK_BYTES, Connection, Reply, Request, refusal
+from gyre.env.outside.wire import CHUNK_BYTES, Connection, Reply, Request, refusal, text_of
 from gyre.env.recording import Departed
 from gyre.errors import InvalidInput
 from gyre.tasks import end
@@ -34,6 +35,8 @@ HOP_BY_HOP = {
 }  # fmt: skip
 """Between two neighbours only. Contents are recorded uncompressed, so that rules for secrets see them."""
 _CHARSET = re.compile(r"(?i)charset=[\"']?([\w.:-]{1,40})")
+_WRITTEN = "".join(map(chr, range(0x21, 0x7F)))
+"""Characters of an address that go out as they are."""
 RECORDED_HEADERS = ("content-type", "accept")
 """Of a request: what a replay compares. Others say who asks and when (user-agent, dates, traces), and differ each time."""
 
@@ -85,6 +88,7 @@ class Proxy:
             host = far.raw_host or ""  # as it is looked up: other dots and digits have become plain ones
             if far.scheme not in ("http", "https") or not host or far.port == 0:
                 raise ValueError("it has no host")
+            far = as_written(url, far)
         except ValueError as error:
             return refusal(
                 400, "invalid_input", f"a proxy needs an absolute URL (http://host/…), not {url[:200]!r}: {error}"
@@ -128,7 +132,7 @@ class Proxy:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         named = {name.strip().lower() for name in request.header("connection").split(",")}
-        headers = [(name, value) for name, value in request.headers if name not in HOP_BY_HOP | named]
+        headers = [(name, _characters(value)) for name, value in request.headers if name not in HOP_BY_HOP | named]
         try:
             async with self._http.request(
                 request.method, far, headers=headers, data=request.body or None, allow_redirects=False,
@@ -139,10 +143,17 @@ class Proxy:
                     body += chunk
                     if len(body) > self._rules.bytes_max:
                         return _failed(f"the reply has more than {self._rules.bytes_max} bytes"), True
+                if reply.status < 200:
+                    return _failed(f"it answered {reply.status}: no other protocol is spoken here"), True
+                kept = (
+                    {"content-length"}
+                    if request.method == "HEAD" and "content-encoding" not in reply.headers
+                    else set()
+                )
                 said: dict[str, Any] = {}
-                for name, value in reply.headers.items():
-                    if name.lower() not in HOP_BY_HOP:
-                        said.setdefault(name.lower(), []).append(value)
+                for name, value in reply.raw_headers:
+                    if (key := text_of(name).lower()) not in HOP_BY_HOP - kept:
+                        said.setdefault(key, []).append(text_of(value))
                 return json.dumps(
                     {
                         "status": reply.status,
@@ -218,6 +229,21 @@ class Proxy:
         finally:
             await end(*ways)
             writer.close()
+
+
+def as_written(url: str, far: URL) -> URL:
+    """`far` with path and query as they stand in `url`: a server may tell `%7E` from `~`, and a signature does."""
+    path, _, query = url.partition("://")[2].partition("#")[0].partition("?")
+    path = "/" + path.partition("/")[2]
+    written = quote(path, _WRITTEN) + (f"?{quote(query, _WRITTEN)}" if query else "")
+    return URL(f"{far.scheme}://{far.raw_authority}{written}", encoded=True)
+
+
+def _characters(value: str) -> str:
+    """A header's value as aiohttp takes it, which sends UTF-8: bytes that are none become it."""
+    with contextlib.suppress(UnicodeError):
+        return value.encode("latin-1").decode()
+    return value
 
 
 def unpacked_request(request: Request, bytes_max: int) -> Request:

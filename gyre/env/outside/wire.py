@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import re
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from gyre.errors import InvalidInput
 HEAD_BYTES_MAX = 64 * 1024
 CHUNK_BYTES = 64 * 1024
 LINGER_S = 5.0
+_NO_VALUE = re.compile(rb"[\x00\n\v\f\r]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Request:
     target: str
     """As sent: an absolute URL at a proxy, a path at an ordinary server, host:port for CONNECT."""
     headers: list[tuple[str, str]]
-    """Names in lower case."""
+    """Names in lower case; each byte a character, as in Reply."""
     body: bytes = b""
 
     def header(self, name: str) -> str:
@@ -45,6 +47,20 @@ class Reply:
     status: int
     body: bytes = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def text_of(value: bytes) -> str:
+    """A header's bytes as the texts here hold them: each a character."""
+    return value.decode("latin-1")
+
+
+def _value(text: str) -> bytes:
+    """The bytes again; of what no header may hold, spaces."""
+    try:
+        value = text.encode("latin-1")
+    except UnicodeEncodeError:  # a text of our own
+        value = text.encode(errors="replace")
+    return _NO_VALUE.sub(b" ", value).strip()
 
 
 def refusal(status: int, code: str, text: str, *headers: tuple[str, str]) -> Reply:
@@ -96,13 +112,18 @@ class Connection:
             elif isinstance(event, h11.EndOfMessage):
                 break
         self._method = head.method.decode()
-        headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in head.headers]
-        return Request(self._method, head.target.decode("latin-1"), headers, bytes(body))
+        headers = [(text_of(key), text_of(value)) for key, value in head.headers]
+        return Request(self._method, text_of(head.target), headers, bytes(body))
 
     async def send(self, reply: Reply) -> None:
         """With its length; what the client must not see of the reply's framing is ours to say."""
-        headers = [(key, value) for key, value in reply.headers if key.lower() != "content-length"]
-        if reply.status >= 200 and reply.status not in (204, 304):
+        said = next((value for key, value in reply.headers if key.lower() == "content-length"), "")
+        headers = [(key, _value(value)) for key, value in reply.headers if key.lower() != "content-length"]
+        if (
+            self._method == "HEAD" and not reply.body
+        ):  # the length that another request would be answered with, where it is known
+            headers += [("content-length", said)] if said.isdecimal() else []
+        elif reply.status >= 200 and reply.status not in (204, 304):
             headers.append(("content-length", str(len(reply.body))))
         data = self._http.send(h11.Response(status_code=reply.status, headers=headers, reason=b""))
         if self._method != "HEAD" and reply.status not in (204, 304) and reply.body:
