@@ -1,9 +1,11 @@
 """The elite store in the fold (D9): admission when a batch has taken a success, replay beside a batch that closes."""
 
+import math
 from collections.abc import Iterator
 
 from gyre import ids
 from gyre import records as r
+from services.trajproc.core.batch import SHARE_EPSILON
 from services.trajproc.core.elite import Elite, is_turning
 from services.trajproc.core.fold.pool import Pool
 from services.trajproc.core.state import Batch, Group, Taken
@@ -46,6 +48,10 @@ def admit(pool: Pool, group: Group, taken: Taken) -> None:
 
 def closed(pool: Pool, fact: r.BatchClosed) -> None:
     """What was replayed is counted; what the next step would find too old leaves."""
+    own = fact.divisor - len(fact.elites)
+    pool.elites_owed = max(
+        0.0, math.fmod(pool.elites_owed + pool.config.elite_share * own + SHARE_EPSILON, 1.0) - SHARE_EPSILON
+    )
     pool.elites.replayed(fact.elites)
     _forget(pool, pool.elites.expire(fact.step + 1, pool.config.age_steps_max))
 
@@ -62,7 +68,7 @@ def _forget(pool: Pool, keys: list[str]) -> None:
 
 def micro_steps(pool: Pool, batch: Batch, now_s: float) -> Iterator[tuple[r.MicroStep, Elite]]:
     """One for each execution to be replayed beside a batch. Those whose rows are lost are passed over."""
-    count = int(pool.config.elite_share * batch.executions)
+    count = int(pool.elites_owed + pool.config.elite_share * batch.executions + SHARE_EPSILON)
     for elite in pool.elites.choose(count, batch.taken, batch.origins) if count else []:
         rows = pool.elite_rows(elite.key)
         if rows:

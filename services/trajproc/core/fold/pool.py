@@ -52,6 +52,8 @@ class Pool:
         self.tasks: dict[str, str] = {}
         """Group → its task's id, from submission on."""
         self.elites = EliteStore(config.elite_count_max, config.elite_bytes_max)
+        self.elites_owed = 0.0
+        """What the shares of earlier batches left over, below one execution: a small share replays one beside every few batches."""
         self.elite_rows: Callable[[str], list[Row] | None] = lambda _key: None
         """Rows of the elite store by key, None where they are lost; the shell's to give."""
         self.unsaved: dict[str, tuple[Group, Verdict]] = {}
