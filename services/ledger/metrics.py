@@ -3,6 +3,7 @@
 A measurement comes from a fact once: the books hand over what they had not known before. Nothing here can hold up or break the books.
 """
 
+import asyncio
 import logging
 from typing import Any
 
@@ -16,6 +17,7 @@ from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, V
 from opentelemetry.sdk.resources import Resource
 
 from gyre.records import Fact
+from services.ledger.core.bounded import BoundedLabels
 from services.ledger.core.measures import INSTRUMENTS, REWARDS, SECONDS, measured
 from services.ledger.listening import Listener
 
@@ -27,7 +29,7 @@ PUSHED_EVERY_MS = 15_000
 
 
 class Metrics:
-    """Takes facts, gives what has been measured. Safe from any thread."""
+    """Takes facts, of one thread, and gives what has been measured to any."""
 
     def __init__(self, run: str, otlp_endpoint: str = "") -> None:
         """`otlp_endpoint`: a collector's gRPC address, host:port, that is sent all metrics too."""
@@ -40,13 +42,14 @@ class Metrics:
         resource = Resource.create({"service.name": "gyre.ledger", "gyre.run": run})
         self._provider = MeterProvider(readers, resource, shutdown_on_exit=False, views=_views())
         meter = self._provider.get_meter("gyre")
+        self._labels = BoundedLabels()
         self._write = {name: _writer(meter, name) for name in INSTRUMENTS}
 
     def see(self, fact: Fact) -> None:
         """Measure one fact that was not seen before."""
         try:
             for name, value, labels in measured(fact):
-                self._write[name](value, labels)
+                self._write[name](value, self._labels.shown(labels))
         except Exception:  # telemetry never breaks work
             log.exception("%s could not be measured", type(fact).__name__)
 
@@ -82,9 +85,12 @@ class MetricsServer(Listener):
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._one_at_a_time = asyncio.Lock()
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         super().__init__(app)
 
     async def _answer(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        async with self._one_at_a_time:  # beside the loop, in which facts come in: a large page takes a while
+            text = await asyncio.to_thread(self._metrics.text)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})

@@ -1,7 +1,9 @@
 """Dashboards (E): the facts' measurements, at a Prometheus endpoint."""
 
+import asyncio
 import json
 import re
+import threading
 from math import isfinite
 
 import msgspec
@@ -11,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gyre import records as r
 from gyre.errors import Unavailable
+from services.ledger.core.bounded import OTHER, PAIRS_MAX, VALUES_MAX
 from services.ledger.core.measures import INSTRUMENTS, measured
 from services.ledger.core.rows import FACT_TYPES
 from services.ledger.metrics import Metrics, MetricsServer
@@ -95,6 +98,38 @@ def test_a_fact_that_cannot_be_measured_breaks_nothing():
     metrics.see(step)
     assert total(shown(metrics), "gyre_step_duration_seconds_count") == 1
     metrics.close()
+
+
+def test_task_types_that_everybody_invents_are_other_beyond_a_bound():
+    """E: a type for each task must not make the page, and the ledger, grow for ever. Nothing is lost of the sums."""
+    metrics = Metrics("r")
+    ended = next(fact for fact in history() if isinstance(fact, r.ExecutionEnded))
+    for number in range(1000):
+        for kind in ("task_type", "tenant"):
+            metrics.see(msgspec.structs.replace(ended, **{kind: f"{kind}-{number}"}))
+    page = shown(metrics)
+    metrics.close()
+    own = {name: {dict(labels)[name] for labels in page["gyre_executions_total"]} for name in ("task_type", "tenant")}
+    assert all(len(values) <= VALUES_MAX[name] + 1 and {OTHER, f"{name}-0"} <= values for name, values in own.items())
+    assert len(page["gyre_executions_total"]) <= PAIRS_MAX + 1 and total(page, "gyre_executions_total") == 2000
+
+
+async def test_a_page_is_written_beside_the_event_loop(monkeypatch):
+    """E: facts come in meanwhile. The page's writer waits here for something that the loop does."""
+    metrics, server_is_free = Metrics("r"), threading.Event()
+    monkeypatch.setattr(metrics, "text", lambda: b"free" if server_is_free.wait(20) else b"blocked")
+    server = MetricsServer(metrics)
+    address = await server.start("127.0.0.1:0")
+    try:
+        async with ClientSession() as session:
+            asked = asyncio.ensure_future(session.get(f"http://{address}/metrics"))
+            async with session.get(f"http://{address}/else") as response:
+                assert response.status == 404
+            server_is_free.set()
+            assert await (await asked).text() == "free"
+    finally:
+        await server.stop()
+        metrics.close()
 
 
 async def test_a_scraper_reads_it_over_http_and_a_taken_port_is_said():
