@@ -15,7 +15,8 @@ PRIOR_LOG_VARIANCE = 0.35
 PRIOR_EXECUTIONS = 4
 """Before it has seen much, a type is taken for one with σ = .59, in the middle of what agents show (.55–1.3), worth as much as four executions."""
 QUANTILES = (0.1, 0.5, 0.9)
-_QUANTILE_Z = tuple(NormalDist().inv_cdf(share) for share in QUANTILES)
+_DESCENDING = tuple((index, NormalDist().inv_cdf(QUANTILES[index])) for index in reversed(range(len(QUANTILES))))
+"""(index of a quantile, its z)"""
 DURATION_S_MIN = 1e-3
 """The logarithm needs a floor; nothing that matters to dispatch is shorter."""
 
@@ -27,27 +28,34 @@ class Estimate(msgspec.Struct):
     log_mean: float = 0.0
     """Of the duration in seconds."""
     log_variance: float = PRIOR_LOG_VARIANCE
-    judged: int = 0
-    """Executions that ended after a prediction had been made from what came before."""
     below: list[int] = msgspec.field(default_factory=lambda: [0] * len(QUANTILES))
-    """Of these, how many ended below each of the predicted QUANTILES; calibrated if the shares are near them."""
+    """Of the `judged`, how many ended below each of the predicted QUANTILES; calibrated if the shares are near them."""
 
     def learn(self, lasted_s: float) -> None:
         """One more execution has ended. First it judges the estimate as it was, then it becomes part of it."""
         log_s = math.log(max(lasted_s, DURATION_S_MIN))
-        if self.executions:
-            self.judged += 1
-            sigma = math.sqrt(self.log_variance)
-            for index, z in enumerate(_QUANTILE_Z):
-                self.below[index] += log_s < self.log_mean + z * sigma
-        self.executions += 1
-        off = log_s - self.log_mean if self.executions > 1 else 0.0
-        share = 1.0 / min(self.executions, MEMORY_EXECUTIONS)
-        prior_share = 1.0 / min(self.executions + PRIOR_EXECUTIONS, MEMORY_EXECUTIONS)
-        self.log_mean = log_s if self.executions == 1 else self.log_mean + share * off
-        self.log_variance += (
-            prior_share * ((1.0 - share) * off * off - self.log_variance) if self.executions > 1 else 0.0
-        )
+        self.executions = executions = self.executions + 1
+        if executions == 1:
+            self.log_mean = log_s
+            return
+        off, variance = log_s - self.log_mean, self.log_variance
+        self._judge(off, math.sqrt(variance))
+        share = 1.0 / min(executions, MEMORY_EXECUTIONS)
+        prior_share = 1.0 / min(executions + PRIOR_EXECUTIONS, MEMORY_EXECUTIONS)
+        self.log_mean += share * off
+        self.log_variance = variance + prior_share * ((1.0 - share) * off * off - variance)
+
+    def _judge(self, off: float, sigma: float) -> None:
+        """From the highest quantile down: what ended above one ended above those below it."""
+        for index, z in _DESCENDING:
+            if off >= z * sigma:
+                break
+            self.below[index] += 1
+
+    @property
+    def judged(self) -> int:
+        """Executions that ended after a prediction had been made from what came before: all but the first."""
+        return max(0, self.executions - 1)
 
     @property
     def mean_s(self) -> float:

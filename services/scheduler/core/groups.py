@@ -10,23 +10,24 @@ ACTIVE = frozenset({ExecutionState.QUEUED, ExecutionState.LEASED, ExecutionState
 TAKEN = frozenset({ExecutionState.CLAIMED, *FINAL})
 """In a batch, or past it."""
 
-Change = tuple[int, int, int, int]
-"""What a transition adds to its group's members that are active, ready, taken, final."""
-UNCHANGED: Change = (0, 0, 0, 0)
+Change = tuple[int, tuple[int, int, int]]
+"""What a transition adds to its group's members that are active; ready, taken, final."""
+UNPLACED = (0, 0, 0)
 
 
-def _change(was: ExecutionState, to: ExecutionState) -> Change:
-    kinds = (ACTIVE, {ExecutionState.READY}, TAKEN, FINAL)
-    active, ready, taken, final = ((to in kind) - (was in kind) for kind in kinds)
-    return active, ready, taken, final
+def _change(was: ExecutionState, to: ExecutionState) -> Change | tuple[()]:
+    active, ready, taken, final = (
+        (to in kind) - (was in kind) for kind in (ACTIVE, {ExecutionState.READY}, TAKEN, FINAL)
+    )
+    return (active, (ready, taken, final)) if active or ready or taken or final else ()
 
 
 CHANGES = {was: {to: _change(was, to) for to in following} for was, following in TRANSITIONS.items()}
-"""Every transition that the table allows → what it changes; most change nothing here, so that they cost nothing."""
+"""Every transition that the table allows → what it changes; nothing for most, so that they cost nothing."""
 
 
-class Execution(msgspec.Struct, array_like=True):
-    """One member of a dispatched group."""
+class Execution(msgspec.Struct, array_like=True, gc=False):
+    """One member of a dispatched group. It holds nothing that could hold it, so the garbage collector need not look at a hundred thousand of them."""
 
     state: ExecutionState = ExecutionState.QUEUED
     attempt: int = 0
@@ -73,24 +74,12 @@ class Group(msgspec.Struct):
         return self.task.group_size
 
     @property
-    def is_ready(self) -> bool:
-        """Every member is ready or dropped, and one at least is ready."""
-        return self.num_ready > 0 and self.num_ready + self.num_final == len(self.executions)
-
-    @property
-    def is_untaken(self) -> bool:
-        """Some member is in no batch yet."""
-        return self.num_taken < len(self.executions)
+    def standing(self) -> tuple[bool, bool]:
+        """(ready: every member is ready or dropped, and one at least is ready; untaken: some member is in no batch yet)"""
+        size = len(self.executions)
+        return 0 < self.num_ready == size - self.num_final, self.num_taken < size
 
     @property
     def is_final(self) -> bool:
         """Every member is trained or dropped."""
         return self.num_final == len(self.executions)
-
-    def count(self, change: Change) -> None:
-        """A member has made a transition."""
-        active, ready, taken, final = change
-        self.num_active += active
-        self.num_ready += ready
-        self.num_taken += taken
-        self.num_final += final

@@ -5,6 +5,7 @@ work: an execution that ran on crowded cells took longer and would have taken le
 
 Speed under load is a regression: an execution that spent t_b seconds while the load was in band b sampled Σ_b v_b · t_b tokens. It sees
 many loads, so neither its mean load nor its mean speed would do; the normal equations of all of them together have the v_b as their answer.
+What is forgotten is not scaled down at each ending: each execution weighs more than the one before it, so only the bands that it met are touched.
 """
 
 import math
@@ -16,8 +17,11 @@ GROUPS_REMEMBERED = 300
 """Whole groups for a bootstrap: enough that the tail of the longest tenth has thirty of them, few enough that a drift is followed."""
 EXECUTIONS_REMEMBERED = 512
 """Exponential memory of the regression."""
+KEPT = 1.0 - 1.0 / EXECUTIONS_REMEMBERED
 BANDS = 5
 """Of load, equally wide: each its own speed."""
+WEIGHT_MAX = 1e9
+"""Of the newest execution against the first; then all are scaled down, once in some ten thousand endings."""
 PRIOR_SLOWDOWN = 0.7
 """Of time per token from an empty to a full cell, relative; what is believed of bands in which nothing ran."""
 PRIOR_EXECUTIONS = 1.0
@@ -51,7 +55,9 @@ class History(msgspec.Struct):
     """∫ load dt in each band: its mean load is load_s / passed_s."""
     products: list[list[float]] = msgspec.field(default_factory=lambda: [[0.0] * BANDS for _ in range(BANDS)])
     rates: list[float] = msgspec.field(default_factory=lambda: [0.0] * BANDS)
-    """Normal equations: Σ f fᵀ and Σ f · (tokens per second), f = shares of an execution's time in the bands."""
+    """Normal equations: Σ w f fᵀ and Σ w f · (tokens per second), f = shares of an execution's time in the bands, w = its weight."""
+    weight: float = 1.0
+    """Of the newest execution; older ones by 1 − 1/EXECUTIONS_REMEMBERED each."""
     publish_s: float = 0.0
     """Between a burst's last update and its publish, smoothed."""
     updated_at_s: float = 0.0
@@ -68,15 +74,28 @@ class History(msgspec.Struct):
 
     def ran(self, tokens: int, since_s: Sequence[float]) -> None:
         """An execution has sampled `tokens` since the bands' times were `since_s`."""
-        spent_s = [now - then for now, then in zip(self.passed_s, since_s, strict=True)]
-        total_s = sum(spent_s)
-        if tokens <= 0 or total_s <= 0.0:
+        total_s, met = 0.0, []
+        for band, now_s in enumerate(self.passed_s):
+            if now_s > since_s[band]:
+                met.append((band, now_s - since_s[band]))
+                total_s += now_s - since_s[band]
+        if tokens <= 0 or not met:
             return
-        rate, kept = tokens / total_s, 1.0 - 1.0 / EXECUTIONS_REMEMBERED
-        shares = [spent / total_s for spent in spent_s]
-        for share, row in zip(shares, self.products, strict=True):
-            row[:] = [kept * value + share * other for value, other in zip(row, shares, strict=True)]
-        self.rates = [kept * value + share * rate for value, share in zip(self.rates, shares, strict=True)]
+        rate = tokens / total_s
+        self.weight /= KEPT
+        for band, spent_s in met:
+            weighed, row = self.weight * spent_s / total_s, self.products[band]
+            self.rates[band] += weighed * rate
+            for other, also_s in met:
+                row[other] += weighed * also_s / total_s
+        if self.weight > WEIGHT_MAX:
+            self.products, self.rates = self.normal_equations()
+            self.weight = 1.0
+
+    def normal_equations(self) -> tuple[list[list[float]], list[float]]:
+        """The normal equations in which the newest execution weighs 1."""
+        scale = 1.0 / self.weight
+        return [[scale * value for value in row] for row in self.products], [scale * value for value in self.rates]
 
     def remember(self, ended: Ended) -> None:
         if ended.tokens:
@@ -92,21 +111,21 @@ class History(msgspec.Struct):
 
         The weight goes as the root of the time spent there: the rarest loads are those that another policy may meet often.
         """
-        seen = sum(map(sum, self.products))
-        if seen <= 0.0:
+        products, rates = self.normal_equations()
+        if sum(map(sum, products)) <= 0.0:
             return []
         loads = [
             load / passed if passed > 0.0 else (band + 0.5) / BANDS
             for band, (load, passed) in enumerate(zip(self.load_s, self.passed_s, strict=True))
         ]
-        weights = [sum(row) for row in self.products]
+        weights = [sum(row) for row in products]
         roots = sum(map(math.sqrt, weights))
         shape = [1.0 / (1.0 + PRIOR_SLOWDOWN * load) for load in loads]
-        scale = sum(self.rates) / sum(weight * s for weight, s in zip(weights, shape, strict=True))
+        scale = sum(rates) / sum(weight * s for weight, s in zip(weights, shape, strict=True))
         matrix = [
-            [value + PRIOR_EXECUTIONS * (i == j) for j, value in enumerate(row)] for i, row in enumerate(self.products)
+            [value + PRIOR_EXECUTIONS * (i == j) for j, value in enumerate(row)] for i, row in enumerate(products)
         ]
-        right = [rate + PRIOR_EXECUTIONS * scale * s for rate, s in zip(self.rates, shape, strict=True)]
+        right = [rate + PRIOR_EXECUTIONS * scale * s for rate, s in zip(rates, shape, strict=True)]
         return [
             (load, max(speed, 1e-9), math.sqrt(weight) / roots)
             for load, speed, weight in zip(loads, _solved(matrix, right), weights, strict=True)

@@ -303,7 +303,7 @@ class Storm(Checks):
             self._wanted = max(1, self.settings.groups_per_step + self.rng.choice((-1, 0, 0, 0, 1, 2)))
         if self._is_closed:
             return
-        ready = [group for group in state.groups.values() if group.is_trained and group.is_ready]
+        ready = [group for group in state.groups.values() if group.is_trained and group.standing[0]]
         nothing_comes = state.untaken_groups == len(ready)
         missing = self._wanted - len(self._batch)
         if self.settings.streaming or len(ready) >= missing or nothing_comes:

@@ -34,6 +34,22 @@ def test_a_state_that_was_stored_and_read_goes_on_as_the_first(seed, mode, at):
     assert first == second == world.state
 
 
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), mode=st.sampled_from(sorted(MODES)))
+def test_all_facts_folded_from_the_stream_at_once_are_the_state_that_lived(seed, mode):
+    """A2: in any mode, as they lie on the bus, without a decision between them."""
+    world = World(chosen(**MODES[mode]), seed=seed, drop_share=0.1)
+    world.submit(20)
+    world.submit(5, purpose="evaluation")
+    world.start(6)
+    world.run()
+    recovered = State(world.settings)
+    for data in map(r.encode, world.log):
+        apply(recovered, r.decode_fact(data))
+    assert recovered == world.state and encode_state(recovered) == encode_state(world.state)
+    assert recovered.executions_by_state == world.state.executions_by_state != {}
+
+
 def one_running() -> State:
     state = State(Settings(cells=1, cell_capacity=8, groups_per_step=1, steps_per_publish=1, extra_depth_steps=0.0))
     for fact in (facts.submitted(0, size=2), facts.started_run(2)):
@@ -117,10 +133,11 @@ def test_counters_are_what_counting_would_give(seed):
     for fact in world.log[: rng.randrange(len(world.log))]:
         apply(state, fact)
     groups, cells = state.groups.values(), state.cells.values()
-    assert state.ready_groups == sum(group.is_trained and group.is_ready for group in groups)
-    assert state.untaken_groups == sum(group.is_trained and group.is_untaken for group in groups)
+    assert state.ready_groups == sum(group.is_trained and group.standing[0] for group in groups)
+    assert state.untaken_groups == sum(group.is_trained and group.standing[1] for group in groups)
     assert state.outstanding_groups == sum(group.is_trained for group in groups)
     assert state.waterlevel == sum(group.num_active for group in groups) == sum(state.active_by_tier.values())
+    assert sum(state.executions_by_state.values()) == state.dispatched
     assert state.capacity == sum(cell.capacity for cell in cells if cell.is_serving)
     assert set(state.fleet.moving) == {name for name, c in state.cells.items() if not c.is_settled and not c.is_lost}
     assert state.fleet.training == [

@@ -1,14 +1,16 @@
 """Executions from lease to sample."""
 
 from gyre import records as r
-from gyre.records.lifecycle import FINAL, ExecutionState
+from gyre.records.lifecycle import ENDED, FINAL, ExecutionState
 from services.scheduler.core.estimate import Estimate
 from services.scheduler.core.fold.moves import close_if_over, move, speaking
-from services.scheduler.core.groups import ACTIVE, Execution, Group
+from services.scheduler.core.groups import ACTIVE, TAKEN, Execution, Group
 from services.scheduler.core.history import Ended
 from services.scheduler.core.state import State
 
 _S = ExecutionState
+_ENDINGS = {str(state): state for state in ENDED}
+_STARTABLE = frozenset({_S.QUEUED, _S.LEASED})
 TYPES_MAX = 4096
 """Task types of which durations are remembered, the ones first seen last: with a type for each task none is ever learned, and all would be kept."""
 
@@ -23,7 +25,7 @@ def _leased(state: State, fact: r.ExecutionLeased) -> None:
 
 def _started(state: State, fact: r.ExecutionStarted) -> None:
     group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
-    if group is not None and execution.state in (_S.QUEUED, _S.LEASED) and move(state, group, execution, _S.RUNNING):
+    if group is not None and execution.state in _STARTABLE and move(state, group, execution, _S.RUNNING):
         state.history.to(fact.at_s, state.waterlevel, state.capacity)
         execution.bands_s = tuple(state.history.passed_s)
 
@@ -61,7 +63,7 @@ def _ended(state: State, fact: r.ExecutionEnded) -> None:
     group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
     if group is None or execution.state not in ACTIVE:
         return
-    if not move(state, group, execution, _S(fact.ending)):
+    if not move(state, group, execution, _ENDINGS[fact.ending]):
         return
     execution.attempt = fact.attempt
     state.late.pop(fact.execution_id, None)
@@ -71,9 +73,10 @@ def _ended(state: State, fact: r.ExecutionEnded) -> None:
             _learn(state, fact)
         state.pace.lasted(fact.occupancy_s)
         _remember(state, execution, fact)
-    if group.is_trained and group.num_active == 0:
-        state.history.remember(_ended_group(group, fact.task_type))
-    close_if_over(state, group)
+    if group.num_active == 0:
+        if group.is_trained:
+            state.history.remember(_ended_group(group, fact.task_type))
+        close_if_over(state, group)
 
 
 def _learn(state: State, fact: r.ExecutionEnded) -> None:
@@ -106,7 +109,7 @@ def _ended_group(group: Group, task_type: str) -> Ended:
 
 def _sample_ready(state: State, fact: r.SampleReady) -> None:
     group, execution = speaking(state, fact.group_id, fact.execution_id, fact.attempt)
-    if group is not None and execution.state not in (_S.READY, _S.CLAIMED, *FINAL):
+    if group is not None and execution.state is not _S.READY and execution.state not in TAKEN:
         _ = move(state, group, execution, _S.EVALUATED) and move(state, group, execution, _S.READY)
 
 

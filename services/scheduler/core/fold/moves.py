@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gyre.ids import split_sample_id
 from gyre.records.lifecycle import ExecutionState
-from services.scheduler.core.groups import ACTIVE, CHANGES, UNCHANGED, Change, Execution, Group
+from services.scheduler.core.groups import ACTIVE, CHANGES, UNPLACED, Execution, Group
 from services.scheduler.core.state import State, bump
 
 
@@ -17,13 +17,13 @@ def speaking(
 ) -> tuple[Group, Execution] | tuple[None, None]:
     """The execution that this attempt may speak for; (None, None) when it is unknown, closed or fenced."""
     group = state.groups.get(group_id)
-    execution = group.executions.get(execution_id) if group else None
+    execution = group.executions.get(execution_id) if group is not None else None
     if group is None or execution is None:
         return None, None
-    if attempt < execution.attempt or (attempt > execution.attempt and execution.state not in ACTIVE):
-        state.fenced += 1
-        return None, None
-    return group, execution
+    if attempt == execution.attempt or (attempt > execution.attempt and execution.state in ACTIVE):
+        return group, execution
+    state.fenced += 1
+    return None, None
 
 
 def of_samples(state: State, sample_ids: Iterable[str]) -> list[tuple[Group, Execution]]:
@@ -38,34 +38,36 @@ def of_samples(state: State, sample_ids: Iterable[str]) -> list[tuple[Group, Exe
 
 def move(state: State, group: Group, execution: Execution, to: ExecutionState) -> bool:
     """Whether the table allowed it."""
-    was = execution.state
-    change = CHANGES[was].get(to)
+    change = CHANGES[execution.state].get(to)
     if change is None:
-        bump(state.refused, f"{was}->{to}")
+        bump(state.refused, f"{execution.state}->{to}")
         return False
     execution.state = to
-    state.executions_by_state[was] -= 1
-    bump(state.executions_by_state, to)
-    if change != UNCHANGED:
-        _count(state, group, change)
+    if change:
+        active, placed = change
+        if active:
+            _activate(state, group, active)
+        if placed != UNPLACED:
+            _place(state, group, *placed)
     return True
 
 
-def _count(state: State, group: Group, change: Change) -> None:
-    is_trained = group.is_trained
-    if is_trained:
-        state.ready_groups -= group.is_ready
-        state.untaken_groups -= group.is_untaken
-    group.count(change)
-    if is_trained:
-        state.ready_groups += group.is_ready
-        state.untaken_groups += group.is_untaken
-    active = change[0]
-    if active:
-        state.finished -= active
-        state.active_by_tier[group.tier] += active
-        if not is_trained:
-            state.evaluations.changed(group, active)
+def _activate(state: State, group: Group, active: int) -> None:
+    group.num_active += active
+    state.finished -= active
+    state.active_by_tier[group.tier] += active
+    if not group.is_trained:
+        state.evaluations.changed(group, active)
+
+
+def _place(state: State, group: Group, ready: int, taken: int, final: int) -> None:
+    was = group.standing
+    group.num_ready += ready
+    group.num_taken += taken
+    group.num_final += final
+    if (now := group.standing) != was and group.is_trained:
+        state.ready_groups += now[0] - was[0]
+        state.untaken_groups += now[1] - was[1]
 
 
 def close_if_over(state: State, group: Group) -> None:
@@ -78,3 +80,5 @@ def close_if_over(state: State, group: Group) -> None:
     elif group.is_trained or group.num_active:
         return
     del state.groups[group.group_id]
+    for execution in group.executions.values():
+        bump(state.over, execution.state)

@@ -1,7 +1,6 @@
 """The run, its boundaries, its cells, and groups up to their dispatch."""
 
 from gyre import records as r
-from gyre.records.lifecycle import ExecutionState
 from services.scheduler.core import boundary
 from services.scheduler.core.groups import Execution, Group
 from services.scheduler.core.settings import Knobs
@@ -126,7 +125,6 @@ def _group_dispatched(state: State, fact: r.GroupDispatched) -> None:
     state.dispatched += group.num_active
     state.history.to(fact.at_s, state.waterlevel, state.capacity)
     bump(state.active_by_tier, group.tier, group.num_active)
-    bump(state.executions_by_state, ExecutionState.QUEUED, group.num_active)
     state.promotions += fact.promotions
     if group.is_trained:
         state.queue.charge(group, state.settings, state.estimates)

@@ -5,6 +5,7 @@ from gyre.records.lifecycle import FINAL, ExecutionState
 from services.scheduler.core import late
 from services.scheduler.core.boundary import groups_wanted
 from services.scheduler.core.fold.moves import close_if_over, move, of_samples
+from services.scheduler.core.groups import TAKEN
 from services.scheduler.core.state import State
 
 _S = ExecutionState
@@ -14,7 +15,7 @@ def _batch_extended(state: State, fact: r.BatchExtended) -> None:
     state.begun_step = max(state.begun_step, fact.step)
     took = False
     for group, execution in of_samples(state, fact.sample_ids):
-        if execution.state not in (_S.CLAIMED, *FINAL):
+        if execution.state not in TAKEN:
             took |= move(state, group, execution, _S.CLAIMED)
     if took:
         state.pace.taken(fact.at_s)

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from services.scheduler.core.history import GROUPS_REMEMBERED, Ended, History
+from services.scheduler.core import history as core
+from services.scheduler.core.history import BANDS, EXECUTIONS_REMEMBERED, GROUPS_REMEMBERED, Ended, History
 from services.scheduler.planner.speed import fitted
 from services.scheduler.simulator.spec import Speed
 
@@ -49,6 +50,31 @@ def test_where_all_met_the_same_load_the_prior_says_how_it_would_be_elsewhere():
     first_s, slowdown = history.speed()
     assert 1.0 / (first_s * (1.0 + slowdown)) == pytest.approx(20.0, rel=0.01)
     assert 1.0 / first_s == pytest.approx(34.0, rel=0.05)
+
+
+def test_older_executions_are_forgotten_exponentially_however_weights_are_kept(monkeypatch):
+    """A9: each ending makes all before it weigh 1 − 1/512 of what they did, before the weights are scaled down and after."""
+    monkeypatch.setattr(core, "WEIGHT_MAX", 2.0)
+    history, rng, kept = History(), random.Random(3), 1.0 - 1.0 / EXECUTIONS_REMEMBERED
+    products, rates = [[0.0] * BANDS for _ in range(BANDS)], [0.0] * BANDS
+    for _ in range(2 * EXECUTIONS_REMEMBERED):
+        since_s = list(history.passed_s)
+        for _ in range(rng.randrange(1, 4)):
+            history.to(history.at_s, rng.randrange(1, 101), 100)
+            history.to(history.at_s + rng.uniform(1.0, 9.0), 0, 100)
+        tokens = rng.randrange(1, 1000)
+        history.ran(tokens, since_s)
+        spent_s = [now_s - then_s for now_s, then_s in zip(history.passed_s, since_s, strict=True)]
+        shares = [one_s / sum(spent_s) for one_s in spent_s]
+        for band, share in enumerate(shares):
+            rates[band] = kept * rates[band] + share * tokens / sum(spent_s)
+            for other, also in enumerate(shares):
+                products[band][other] = kept * products[band][other] + share * also
+    found = history.normal_equations()
+    assert history.weight <= 2.0 and sum(map(sum, products)) == pytest.approx(442.6, abs=0.5)  # 512 · (1 − kept¹⁰²⁴)
+    assert found[1] == pytest.approx(rates) and [value for row in found[0] for value in row] == pytest.approx(
+        [value for row in products for value in row]
+    )
 
 
 def test_nothing_known_and_nothing_sampled_are_no_division_by_zero():
