@@ -48,7 +48,8 @@ async def run(context: Context) -> None:
 
     feed = Feed(bus, state, on_fact, sequence)
     server = context.rpc_server("scheduler")
-    server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock, watched, WhatIf(context.config.scheduler)),
+    what_if = WhatIf(context.config.scheduler, context.config.trajproc.age_steps_max)
+    server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock, watched, what_if),
                "gyre.api.scheduler.v1.SchedulerService")  # fmt: skip
 
     def encoded() -> bytes:

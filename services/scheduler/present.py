@@ -11,6 +11,7 @@ import msgspec
 from gyre.config import SchedulerConfig
 from gyre.errors import Conflict
 from services.scheduler.core import State
+from services.scheduler.core.fleet import Cell
 from services.scheduler.simulator.spec import Cluster
 
 HOUR_S = 3600.0
@@ -26,8 +27,11 @@ STEPS_MIN, STEPS_MAX = 12, 60
 WARMUP_STEPS = 12
 
 
-def specification(state: State, config: SchedulerConfig) -> tuple[dict[str, Any], list[str]]:
-    """(tree as the simulator's TOML gives it, where its numbers come from). Raises Conflict while too little has been measured."""
+def specification(state: State, config: SchedulerConfig, age_steps_max: int) -> tuple[dict[str, Any], list[str]]:
+    """(tree as the simulator's TOML gives it, where its numbers come from). Raises Conflict while too little has been measured.
+
+    `age_steps_max`: the run's hard cap on staleness (`trajproc.age_steps_max`).
+    """
     if state.pace.group_cell_s <= 0.0 or not state.estimates:
         raise Conflict("nothing is known yet of what training costs: ask again when the first steps are done")
     workload, slowdown, mean_s, basis = _workload(state)
@@ -35,12 +39,14 @@ def specification(state: State, config: SchedulerConfig) -> tuple[dict[str, Any]
     scheduler = _scheduler(state, config)
     steps = EXECUTIONS_MAX // (scheduler["groups_per_step"] * scheduler["group_size"]) - WARMUP_STEPS
     tree = {
-        "cluster": cluster, "workload": workload, "training": {"group_node_h": state.pace.group_cell_s / HOUR_S}, "scheduler": scheduler,
+        "cluster": cluster, "workload": workload,
+        "training": {"group_node_h": state.pace.group_cell_s / HOUR_S, "age_steps_max": age_steps_max}, "scheduler": scheduler,
         "horizon": {"first_steps": 1, "warmup_steps": WARMUP_STEPS, "steady_steps": max(STEPS_MIN, min(STEPS_MAX, steps))},
     }  # fmt: skip
     basis = [
         *basis, *costs, f"training: {state.pace.group_cell_s:.3g} cell-seconds a group, {scheduler['groups_per_step']} groups a step",
-        f"cells: {scheduler['cells']} that are there, {state.settings.cell_capacity} executions each",
+        f"age: no group is trained more than {age_steps_max} steps after its dispatch",
+        f"cells: {scheduler['cells']} that are there, {_in_words([cell.capacity for cell in _there(state)])}",
     ]  # fmt: skip
     return tree, basis
 
@@ -84,11 +90,24 @@ def _cluster(state: State, slowdown: float, mean_s: float) -> tuple[dict[str, An
         seen = state.fleet.switch_s.get(target)
         costs[field] = sum(seen) / len(seen) if seen else getattr(usual, field)
         basis.append(f"into {target}: {costs[field]:.3g} s" + ("" if seen else ", the paper's: none was measured"))
+    slots = [cell.capacity for cell in _there(state)]
     cluster = {
-        "nodes_per_cell": 1, "slots_per_node": float(state.settings.cell_capacity), "speed": {"family": "hyperbolic", "slowdown": slowdown},
-        "eviction_s": EVICTION_SHARE * mean_s, "publish_s": state.history.publish_s, "rebalance": True, **costs,
+        "nodes_per_cell": 1, "slots_per_node": float(state.settings.cell_capacity), "cell_slots": slots,
+        "speed": {"family": "hyperbolic", "slowdown": slowdown}, "eviction_s": EVICTION_SHARE * mean_s,
+        "publish_s": state.history.publish_s, "rebalance": True, **costs,
     }  # fmt: skip
     return cluster, basis
+
+
+def _there(state: State) -> list[Cell]:
+    """In order."""
+    return [cell for cell in state.cells.values() if not cell.is_lost]
+
+
+def _in_words(slots: list[int]) -> str:
+    if len(set(slots)) == 1:
+        return f"{slots[0]} executions each"
+    return ", ".join(f"{slots.count(size)} of {size}" for size in sorted(set(slots), reverse=True)) + " executions"
 
 
 def _scheduler(state: State, config: SchedulerConfig) -> dict[str, Any]:
@@ -97,7 +116,7 @@ def _scheduler(state: State, config: SchedulerConfig) -> dict[str, Any]:
     No planner is simulated here, and elastic_plus is two way where it never plans: as it is now, or all through where another mode asks what it
     would do.
     """
-    there = [cell for cell in state.cells.values() if not cell.is_lost]
+    there = _there(state)
     knobs = state.knobs
     plan_every = config.plan_every_bursts if config.mode == "elastic_plus" and not knobs.is_two_way else 0
     sizes = [len(group.tokens) for group in state.history.groups] or [config.group_size]

@@ -23,6 +23,8 @@ from services.scheduler.simulator import parse, simulate
 LIMIT_S, LIMIT_S_MAX = 30.0, 600.0
 SEEDS, SEEDS_MAX = 8, 100
 KNOBS_MAX = 32
+CELLS_MAX = 1024
+"""As `scheduler.cells` has it."""
 HOUR_S = 3600.0
 _MEASURES = ("step_h", "staleness_mean", "staleness_max", "token_staleness_mean", "timed_out_share", "idle_share")
 
@@ -30,8 +32,9 @@ _MEASURES = ("step_h", "staleness_mean", "staleness_max", "token_staleness_mean"
 class WhatIf:
     """One question at a time."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
-        self._config = config
+    def __init__(self, config: SchedulerConfig, age_steps_max: int) -> None:
+        """`age_steps_max`: the run's hard cap on staleness (`trajproc.age_steps_max`)."""
+        self._config, self._age_steps_max = config, age_steps_max
         self._busy = asyncio.Lock()
 
     async def ask(self, state: State, request: pb.WhatIfRequest) -> pb.WhatIfResponse:
@@ -41,7 +44,7 @@ class WhatIf:
             raise InvalidInput(
                 f"seeds is 1 to {SEEDS_MAX} and limit_s up to {LIMIT_S_MAX:g}, not {seeds} and {limit_s:g}"
             )
-        base, basis = specification(state, self._config)
+        base, basis = specification(state, self._config, self._age_steps_max)
         changed = with_knobs(base, dict(request.knobs))
         parse(base)
         parse(changed)
@@ -69,9 +72,21 @@ def with_knobs(base: dict[str, Any], knobs: dict[str, str]) -> dict[str, Any]:
             scheduler[name] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             scheduler[name] = text
-    if "cell_capacity" in knobs:  # a simulated cell's capacity is its node's slots
-        cluster["slots_per_node"] = scheduler["cell_capacity"]
+    if (
+        "cell_capacity" in knobs
+    ):  # of every cell, whatever they hold now; a simulated cell's capacity is its node's slots
+        cluster["slots_per_node"], cluster["cell_slots"] = scheduler["cell_capacity"], []
+    elif "cells" in knobs:
+        cluster["cell_slots"] = _slots_of(scheduler["cells"], cluster)
     return base | {"scheduler": scheduler, "cluster": cluster}
+
+
+def _slots_of(cells: Any, cluster: dict[str, Any]) -> list[int]:
+    """Cells that are there hold what they hold now, further ones what is configured. A number that is none is left for `parse` to refuse."""
+    there = cluster["cell_slots"]
+    if type(cells) is not int or not 0 < cells <= CELLS_MAX:
+        return there
+    return (there + [int(cluster["slots_per_node"])] * cells)[:cells]
 
 
 def summary(pairs: list[list[dict[str, float]]]) -> pb.WhatIfResponse:

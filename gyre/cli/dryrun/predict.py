@@ -37,7 +37,7 @@ def specification(config: Config) -> dict[str, Any]:
             "median_h": given.work_median_s / HOUR_S, "sigma": given.work_sigma, "group_share": given.group_share,
             "wall_limit_h": config.tasks.wall_s / HOUR_S, "environment_share": given.environment_share,
         },
-        "training": {"group_node_h": given.group_training_s / HOUR_S},
+        "training": {"group_node_h": given.group_training_s / HOUR_S, "age_steps_max": config.trajproc.age_steps_max},
         "scheduler": scheduler,
         "horizon": {"first_steps": config.run.steps, "warmup_steps": 0, "steady_steps": 0, "is_whole_run": True},
     }  # fmt: skip

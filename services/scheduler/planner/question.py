@@ -49,7 +49,7 @@ def ask(state: State, config: SchedulerConfig, seed: int, age_steps_max: int) ->
         is_two_way=False, order=settings.order,
     )  # fmt: skip
     try:
-        tree, _ = specification(state, config)
+        tree, _ = specification(state, config, age_steps_max)
         load = tree["workload"]
         if load.get("kind") != "history":
             return None

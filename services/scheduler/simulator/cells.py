@@ -148,13 +148,10 @@ def build(spec: Spec) -> list[Cell]:
     cells = []
     nodes = spec.cell_nodes
     num_slow = round(spec.cluster.slow_cell_share * len(nodes))
-    for index, count in enumerate(nodes):
-        slots = spec.capacity(count)
+    for index, (count, slots) in enumerate(zip(nodes, spec.cell_slots, strict=True)):
+        full = float(slots) if spec.cluster.cell_slots else spec.cluster.slots_per_node * count
         slow = spec.cluster.slow_cell_factor if index >= len(nodes) - num_slow else 1.0
-        pace = [
-            pace_at(spec.cluster, spec.workload.environment_share, n / (spec.cluster.slots_per_node * count)) / slow
-            for n in range(slots + 1)
-        ]
+        pace = [pace_at(spec.cluster, spec.workload.environment_share, n / full) / slow for n in range(slots + 1)]
         cells.append(Cell(index, f"cell-{index}", count, slots, pace))
     return cells
 

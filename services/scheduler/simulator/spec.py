@@ -45,6 +45,8 @@ class Cluster(_Section):
     """Nodes of each cell where they differ (a fixed split is one training cell and one standalone cell); empty: all alike."""
     slots_per_node: Positive = 10.0
     """Executions a node serves at once; the rest queues."""
+    cell_slots: list[Count] = []
+    """Executions each cell serves at once where that does not follow from its nodes; empty: `slots_per_node` times its nodes."""
     speed: Speed = Speed()
     into_training_s: NotNegative = 8.52
     into_rollout_s: NotNegative = 3.46
@@ -141,9 +143,10 @@ class Spec(_Section):
     def nodes(self) -> int:
         return sum(self.cell_nodes)
 
-    def capacity(self, nodes: int) -> int:
-        """Executions that a cell of so many nodes serves at once."""
-        return int(self.cluster.slots_per_node * nodes + 1e-9)
+    @property
+    def cell_slots(self) -> list[int]:
+        """Executions that each cell serves at once, in order."""
+        return self.cluster.cell_slots or [int(self.cluster.slots_per_node * count + 1e-9) for count in self.cell_nodes]
 
     @property
     def staleness_steps(self) -> float:
@@ -196,16 +199,17 @@ def check(spec: Spec) -> None:
     if spec.workload.kind == "history" and not all(spec.workload.history_h or [[]]):
         raise InvalidInput("workload.history_h must hold at least one group, and no empty one")
     nodes = spec.cell_nodes
-    if len(nodes) != chosen.cells:
-        raise InvalidInput(
-            f"cluster.cell_nodes names {len(nodes)} cells, scheduler.cells {chosen.cells}: they must agree"
-        )
+    for name, each in (("cell_nodes", spec.cluster.cell_nodes), ("cell_slots", spec.cluster.cell_slots)):
+        if each and len(each) != chosen.cells:
+            raise InvalidInput(
+                f"cluster.{name} names {len(each)} cells, scheduler.cells {chosen.cells}: they must agree"
+            )
     if chosen.extra_depth_steps < 0:
         raise InvalidInput(f"scheduler.extra_depth_steps (φ) is {chosen.extra_depth_steps:g}: it must be 0 or more")
-    largest = max(spec.capacity(count) for count in nodes)
-    if largest < 1:
+    largest = max(spec.cell_slots)
+    if min(spec.cell_slots) < 1:
         raise InvalidInput(
-            f"cluster.slots_per_node {spec.cluster.slots_per_node:g} leaves no cell a slot: at least {1 / max(nodes):g}"
+            f"cluster.slots_per_node {spec.cluster.slots_per_node:g} leaves a cell without a slot: at least {1 / min(nodes):g}"
         )
     if chosen.group_size > largest:
         raise InvalidInput(

@@ -150,6 +150,12 @@ def test_hours_are_counted_from_the_first_dispatch_to_the_last_update():
     assert row["wall_h"] == 4.0 and row["training_share"] == 0.5, "40 cell-seconds of 4 cells in 20 s"
 
 
+def test_the_simulator_is_asked_under_the_cap_of_age_of_the_run():
+    """Dry run: a batch is held open for a group in its last admissible step, also in the prediction (C8)."""
+    given = specification(config(trajproc={"turns_per_step": 32, "age_steps_max": 3}))
+    assert given["training"]["age_steps_max"] == 3
+
+
 def test_speedups_compare_with_the_baseline_that_is_meant():
     """Dry run: of tuned baselines the best counts; the error is the largest of all rows."""
     rows = [

@@ -1,11 +1,13 @@
 """What-if: the present state as a specification, changed knobs, and what is made of the simulations (D15)."""
 
 import math
+from copy import deepcopy
 
 import pytest
 
 from gyre.config import Config, SchedulerConfig
 from gyre.errors import Conflict, InvalidInput
+from gyre.records import CellReported
 from services.scheduler import what_if
 from services.scheduler.core import Settings, State
 from services.scheduler.present import measured_step_s, specification
@@ -19,6 +21,8 @@ TREE = {
     "scheduler": {"cells": 4, "groups_per_step": 4, "group_size": 8, "steps_per_publish": 2, "extra_depth_steps": 0.5},
     "horizon": {"first_steps": 1, "warmup_steps": 6, "steady_steps": 24},
 }
+CAP = 8
+"""trajproc.age_steps_max"""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +36,7 @@ def lived():
 def test_the_measured_run_predicts_itself(lived):
     """Another seed of the true world against one of what the scheduler has learnt of it: the same time of a step within 6 % (measured: 1 to 2 %),
     the law's staleness φ + (μ − 1)/2 = 1."""
-    tree, basis = specification(lived.state, lived.spec.scheduler)
+    tree, basis = specification(lived.state, lived.spec.scheduler, CAP)
     true, predicted = simulate(parse(TREE), 3), simulate(parse({**tree, "horizon": TREE["horizon"]}), 3)
     assert predicted.step_h == pytest.approx(true.step_h, rel=0.06)
     assert predicted.staleness_mean == pytest.approx(1.0, abs=0.15)
@@ -44,16 +48,16 @@ def test_the_measured_run_predicts_itself(lived):
 def test_nothing_is_predicted_before_anything_was_measured():
     state = State(Settings.of(Config(), ""))
     with pytest.raises(Conflict, match="first steps"):
-        specification(state, SchedulerConfig())
+        specification(state, SchedulerConfig(), CAP)
     assert measured_step_s(state) == 0.0
 
 
 def test_knobs_are_toml_and_impossible_ones_say_what_is_possible(lived):
-    base, _ = specification(lived.state, lived.spec.scheduler)
+    base, _ = specification(lived.state, lived.spec.scheduler, CAP)
     tree = what_if.with_knobs(base, {"extra_depth_steps": "1", "mode": "colocate", "cell_capacity": "24"})
     changed = parse(tree)
     assert (changed.scheduler.extra_depth_steps, changed.scheduler.mode) == (1.0, "colocate")
-    assert changed.capacity(1) == 24 and parse(base).capacity(1) == 16
+    assert changed.cell_slots == [24] * 4 and parse(base).cell_slots == [16] * 4
     with pytest.raises(InvalidInput, match=r"no field 'depth'; it has .*extra_depth_steps"):
         what_if.with_knobs(base, {"depth": "1"})
     with pytest.raises(InvalidInput, match="name 1 to"):
@@ -65,6 +69,37 @@ def test_knobs_are_toml_and_impossible_ones_say_what_is_possible(lived):
     ):
         with pytest.raises(InvalidInput, match=why):
             parse(what_if.with_knobs(base, knobs))
+
+
+def test_cells_are_simulated_as_they_report_themselves_now(lived):
+    """Cells of 16, 8, 8 and 8 slots (D15): they are what is simulated, the policy is told of them, and other knobs are laid over them."""
+    state = deepcopy(lived.state)
+    for cell in list(state.cells)[1:]:
+        state.fleet.reported(CellReported(cell=cell, capacity=8, at_s=1e12))
+    base, basis = specification(state, lived.spec.scheduler, CAP)
+    assert parse(base).cell_slots == [16, 8, 8, 8]
+    assert any(line == "cells: 4 that are there, 1 of 16, 3 of 8 executions" for line in basis)
+    world = World(parse(base), 1)
+    assert [cell.capacity for cell in world.state.cells.values()] == [16, 8, 8, 8]
+    assert world.cells[1].pace[8] == world.cells[0].pace[16], "a full cell's pace is a full cell's"
+    for knobs, slots in (
+        ({"cells": "3"}, [16, 8, 8]), ({"cells": "6"}, [16, 8, 8, 8, 16, 16]), ({"cell_capacity": "12"}, [12] * 4),
+        ({"extra_depth_steps": "1"}, [16, 8, 8, 8]),
+    ):  # fmt: skip
+        assert parse(what_if.with_knobs(base, knobs)).cell_slots == slots
+    with pytest.raises(InvalidInput, match="cells"):
+        parse(what_if.with_knobs(base, {"cells": "2000"}))
+
+
+def test_the_cap_of_age_of_the_run_holds_in_what_is_simulated(lived):
+    """Cap 2: nothing staler is trained, and knobs whose mean would lie above it are refused with what is possible (C8)."""
+    base, basis = specification(lived.state, lived.spec.scheduler, 2)
+    assert parse(base).training.age_steps_max == 2 and any(
+        "no group is trained more than 2 steps" in line for line in basis
+    )
+    assert simulate(parse(base), 1).staleness_max <= 2
+    with pytest.raises(InvalidInput, match="age_steps_max 2 is below the mean staleness"):
+        parse(what_if.with_knobs(base, {"extra_depth_steps": "4"}))
 
 
 def test_seeds_are_compared_in_pairs():
@@ -83,5 +118,5 @@ def test_seeds_are_compared_in_pairs():
 
 async def test_a_simulation_ends_at_its_limit_with_what_is_done(lived):
     """The child is given a hundred seeds and no time for the first: it is gone and nothing is answered."""
-    base, _ = specification(lived.state, lived.spec.scheduler)
+    base, _ = specification(lived.state, lived.spec.scheduler, CAP)
     assert await what_if._simulated({"specs": [base, base], "seeds": 100}, 0.05) == []
