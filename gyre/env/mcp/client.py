@@ -43,6 +43,24 @@ class McpError(InvalidInput):
         self.number = number
 
 
+class SessionGone(Unavailable):
+    """The server over HTTP does not know our session any more: it carried nothing out, and a new session is to be begun."""
+
+    code = "mcp_session_gone"
+
+    def __init__(self, message: str, session: str) -> None:
+        super().__init__(message)
+        self.session = session
+
+
+def read(text: str | bytes) -> Any:
+    """A message. Raises ValueError for what is none, also for what is nested too deep to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+
+
 class McpClient:
     """`async with McpClient(server) as client`."""
 
@@ -52,6 +70,7 @@ class McpClient:
         self._line: _Stdio | _Http = _Stdio(server) if server.command else _Http(server)
         self._request_s = request_s
         self._serial = 0
+        self._renewing = asyncio.Lock()
         self.about: dict[str, Any] = {}
         """What it said to `initialize`."""
 
@@ -64,12 +83,9 @@ class McpClient:
 
     async def open(self) -> None:
         """Raises Unavailable, McpError."""
-        about = {"name": "gyre", "version": version("gyre-rl")}
-        said = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": about}
         try:
             await self._line.open()
-            self.about = await self.request("initialize", said, START_S)
-            await self._line.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            await self._begin()
         except BaseException:
             await self.close()
             raise
@@ -82,6 +98,26 @@ class McpClient:
         self, method: str, params: dict[str, Any] | None = None, timeout_s: float | None = None
     ) -> dict[str, Any]:
         """Its result. Raises McpError, Unavailable."""
+        try:
+            return await self._asked(method, params, timeout_s)
+        except SessionGone as gone:
+            async with self._renewing:
+                if self._line.session == gone.session:  # else somebody else's request has begun a new one
+                    await self._begin()
+            return await self._asked(method, params, timeout_s)
+
+    async def _begin(self) -> None:
+        """A session: the handshake."""
+        about = {"name": "gyre", "version": version("gyre-rl")}
+        said = {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": about}
+        self._line.session = self._line.version = ""
+        self.about = await self._asked("initialize", said, START_S)
+        self._line.version = str(self.about.get("protocolVersion") or PROTOCOL_VERSION)
+        await self._line.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def _asked(
+        self, method: str, params: dict[str, Any] | None = None, timeout_s: float | None = None
+    ) -> dict[str, Any]:
         self._serial += 1
         message = {"jsonrpc": "2.0", "id": self._serial, "method": method} | ({"params": params} if params else {})
         try:
@@ -115,6 +151,9 @@ class McpClient:
 
 class _Stdio:
     """Messages one a line; replies are matched by id, so a late one is never taken for another's."""
+
+    session = version = ""
+    """As _Http's; over a pipe nobody asks for them."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
@@ -169,7 +208,7 @@ class _Stdio:
         try:
             while line := await self._child.stdout.readline():
                 with contextlib.suppress(ValueError):
-                    message = json.loads(line)
+                    message = read(line)
                     if isinstance(message, dict):
                         await self._take(message)
         except (ValueError, OSError, Unavailable):  # a line beyond the bound
@@ -194,7 +233,10 @@ class _Http:
     def __init__(self, server: McpServer) -> None:
         self._server = server
         self._http: aiohttp.ClientSession | None = None
-        self._session = ""
+        self.session = ""
+        """The server's word for it, empty where it has none."""
+        self.version = ""
+        """Of the protocol, as agreed; empty before."""
 
     async def open(self) -> None:
         self._http = aiohttp.ClientSession(
@@ -208,11 +250,15 @@ class _Http:
     async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         try:
             async with self._post(message) as reply:
-                self._session = reply.headers.get("mcp-session-id", self._session)
+                if message["method"] == "initialize":
+                    self.session = reply.headers.get("mcp-session-id", "")
+                self._check_session(reply)
                 if reply.content_type == "text/event-stream":
                     return await self._from_events(reply, message["id"])
                 self._check(reply)
-                said = await reply.json(content_type=None)
+                said = read(await reply.read())
+        except Unavailable:
+            raise
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(f"{self._server.url} cannot be reached: {error}") from error
         if not isinstance(said, dict) or said.get("id") != message["id"]:
@@ -224,7 +270,7 @@ class _Http:
         if http is None:
             return
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
-            if self._session:
+            if self.session:
                 async with asyncio.timeout(CLOSE_S), http.delete(self._server.url, headers=self._headers()):
                     pass
         await http.close()
@@ -233,8 +279,13 @@ class _Http:
         return self._http.post(self._server.url, json=message, headers=self._headers())
 
     def _headers(self) -> dict[str, str]:
-        said = {"accept": "application/json, text/event-stream", "mcp-protocol-version": PROTOCOL_VERSION}
-        return said | ({"mcp-session-id": self._session} if self._session else {}) | self._server.headers
+        said = {"accept": "application/json, text/event-stream"}
+        said |= {"mcp-protocol-version": self.version} if self.version else {}
+        return said | ({"mcp-session-id": self.session} if self.session else {}) | self._server.headers
+
+    def _check_session(self, reply: aiohttp.ClientResponse) -> None:
+        if reply.status == 404 and (asked := reply.request_info.headers.get("mcp-session-id")):
+            raise SessionGone(f"{self._server.url} does not know this session any more", asked)
 
     def _check(self, reply: aiohttp.ClientResponse) -> None:
         if reply.status >= 400 and reply.content_type != "application/json":
@@ -247,7 +298,7 @@ class _Http:
             if line.startswith("data:"):
                 data.append(line[5:].removeprefix(" "))
             elif not line and data:
-                message, data = json.loads("\n".join(data)), []
+                message, data = read("\n".join(data)), []
                 if isinstance(message, dict) and message.get("id") == number and "method" not in message:
                     return message
         raise Unavailable(f"{self._server.url} closed the stream without an answer")

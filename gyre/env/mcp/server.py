@@ -5,6 +5,7 @@ python -m gyre.env.mcp examples.repair.environment:Repair --seed 7        over s
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -13,9 +14,12 @@ from typing import Any
 from aiohttp import web
 
 from gyre.env.environment import ToolCall
-from gyre.env.mcp.client import LINE_BYTES_MAX, METHOD_NOT_FOUND, PROTOCOL_VERSION
+from gyre.env.mcp.client import LINE_BYTES_MAX, METHOD_NOT_FOUND, PROTOCOL_VERSION, read
 from gyre.env.shapes import mcp_result, mcp_tools, step_result
+from gyre.env.worker import shown
 from gyre.errors import GyreError
+
+log = logging.getLogger(__name__)
 
 PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -55,7 +59,7 @@ class ToolServer:
 
     async def _called(self, params: dict[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments") or {}
-        if name not in self._names:
+        if not isinstance(name, str) or name not in self._names:
             raise RpcFault(
                 INVALID_PARAMS, f"there is no tool {str(name)[:80]}; tools: {', '.join(sorted(self._names))}"
             )
@@ -89,6 +93,27 @@ async def answered(
         return _fault(number, error.number, str(error))
     except GyreError as error:
         return _fault(number, INTERNAL_ERROR, f"{error.code}: {error}")
+    except Exception as error:  # of whoever carries it out: others of the same server go on
+        log.exception("a defect while %s was answered", message["method"][:80])
+        return _fault(number, INTERNAL_ERROR, shown(error))
+
+
+def written(reply: dict[str, Any]) -> str:
+    """JSON; of what cannot be said in it, an error in its place."""
+    try:
+        return json.dumps(reply)
+    except (TypeError, ValueError, RecursionError) as error:
+        return json.dumps(_fault(reply.get("id"), INTERNAL_ERROR, f"the result is no JSON: {error}"))
+
+
+async def reply_to(text: str | bytes, handle: Callable[[Any], Awaitable[dict[str, Any] | None]]) -> str | None:
+    """What to say to a message as it came; None where nothing is due."""
+    try:
+        message = read(text)
+    except ValueError as error:
+        return written(_fault(None, PARSE_ERROR, f"this is no JSON: {error}"))
+    reply = await handle(message)
+    return None if reply is None else written(reply)
 
 
 def _fault(number: Any, code: int, message: str) -> dict[str, Any]:
@@ -100,14 +125,19 @@ async def serve_stdio(handle: Callable[[Any], Awaitable[dict[str, Any] | None]])
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while line := await reader.readline():
-        try:
-            reply = await handle(json.loads(line))
-        except ValueError:
-            reply = _fault(None, PARSE_ERROR, "the line is no JSON")
-        if reply is not None:
-            sys.stdout.write(json.dumps(reply) + "\n")
+    while (line := await _line(reader)) != b"":
+        said = await reply_to(line, handle)
+        if said is not None:
+            sys.stdout.write(said + "\n")
             sys.stdout.flush()
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    """The next one; what is beyond the bound is dropped, and what is left of it is answered as no JSON."""
+    try:
+        return await reader.readline()
+    except ValueError:
+        return b"a line of too many bytes\n"
 
 
 def http_handler(
@@ -116,10 +146,7 @@ def http_handler(
     """For `app.router.add_post(path, …)`: streamable HTTP, each request answered by plain JSON."""
 
     async def post(request: web.Request) -> web.Response:
-        try:
-            reply = await handle(await request.json())
-        except ValueError:
-            reply = _fault(None, PARSE_ERROR, "the body is no JSON")
-        return web.Response(status=202) if reply is None else web.json_response(reply)
+        said = await reply_to(await request.read(), handle)
+        return web.Response(status=202) if said is None else web.Response(text=said, content_type="application/json")
 
     return post

@@ -22,6 +22,7 @@ import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -33,6 +34,7 @@ from gyre.env.outside.records import Records, token_of
 from gyre.env.recording import Redactor
 from gyre.errors import GyreError
 
+CONNECT_S = 10.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -59,21 +61,25 @@ async def serve(options: argparse.Namespace) -> None:
 
 async def relay(options: argparse.Namespace) -> None:
     """Until stdin ends."""
-    key = options.key or os.environ.get("GYRE_TOOL_GATEWAY_KEY", "")
-    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
+    async with session(options.key or os.environ.get("GYRE_TOOL_GATEWAY_KEY", "")) as http:
+        await serve_stdio(lambda message: relayed(http, options.url, message))
 
-        async def handle(message):
-            try:
-                async with http.post(options.url, json=message) as reply:
-                    return (
-                        await reply.json(content_type=None)
-                        if reply.status == 200
-                        else _unanswered(message, await reply.text())
-                    )
-            except aiohttp.ClientError as error:
-                return _unanswered(message, str(error))
 
-        await serve_stdio(handle)
+def session(key: str) -> aiohttp.ClientSession:
+    """Of an execution many calls may wait, each as long as the gateway lets one take: how long is too long is the client's to say."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
+    return aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}, timeout=timeout)
+
+
+async def relayed(http: aiohttp.ClientSession, url: str, message: Any) -> dict[str, Any] | None:
+    """The gateway's reply, or one that says why there is none."""
+    try:
+        async with http.post(url, json=message) as reply:
+            if reply.status == 200:
+                return await reply.json(content_type=None)
+            return _unanswered(message, await reply.text())
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return _unanswered(message, str(error) or type(error).__name__)
 
 
 def _unanswered(message, text: str):

@@ -20,6 +20,7 @@ import h11
 import msgspec
 
 from gyre.env.mcp.client import McpServer
+from gyre.env.mcp.server import reply_to
 from gyre.env.outside.gate import Gate
 from gyre.env.outside.proxy import Proxy, Rules
 from gyre.env.outside.relay import Relay
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 1.0
 """Whoever has said nothing for so long had the time to: of many that come at once the first requests are read after all are accepted."""
+_JSON = [("content-type", "application/json")]
 CROWD_MAX = 512
 """Connections that have not said whose they are, whatever they say and however new they are: each takes a descriptor. More than `unknown_max` plus
 what one pass of the loop accepts (100)."""
@@ -291,14 +293,9 @@ class ToolGateway:
             return Reply(200)
         if request.method != "POST":
             return refusal(405, "invalid_input", "messages are sent by POST", ("allow", "POST"))
-        try:
-            message = json.loads(request.body)
-        except ValueError:
-            return _json(
-                {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "the body is no JSON"}}, 400
-            )
-        reply = await admitted.relay.handle(path.removeprefix("/mcp/"), message)
-        return Reply(202) if reply is None else _json(reply)
+        name = path.removeprefix("/mcp/")
+        said = await reply_to(request.body, lambda message: admitted.relay.handle(name, message))
+        return Reply(202) if said is None else Reply(200, said.encode(), _JSON)
 
 
 def usage(gate: Gate) -> dict[str, int | str]:
@@ -307,8 +304,4 @@ def usage(gate: Gate) -> dict[str, int | str]:
 
 
 def usage_reply(gate: Gate) -> Reply:
-    return _json(usage(gate))
-
-
-def _json(said: object, status: int = 200) -> Reply:
-    return Reply(status, json.dumps(said).encode(), [("content-type", "application/json")])
+    return Reply(200, json.dumps(usage(gate)).encode(), _JSON)

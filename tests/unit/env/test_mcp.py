@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import sys
+import unittest.mock
 
 import aiohttp
 import pytest
@@ -10,11 +12,13 @@ from aiohttp import web
 
 from gyre.env import Score, StepResult, Task, ToolCall
 from gyre.env.mcp import McpClient, McpEnvironment, McpError, McpServer, ToolServer
-from gyre.env.mcp.server import http_handler
+from gyre.env.mcp.server import http_handler, reply_to
 from gyre.env.outside import Outside
+from gyre.env.outside import __main__ as outside
 from gyre.env.shapes import step_result
 from gyre.errors import InvalidInput, Unavailable
 from tests.support import ROOT
+from tests.unit.env.mcp_breaking import ERRORS, Breaking
 from tests.unit.env.mcp_world import TOOLS
 from tests.unit.env.test_outside import gateway, journal
 
@@ -170,3 +174,98 @@ async def test_a_used_up_quota_is_a_tools_own_error_and_an_unknown_server_the_pr
             await McpClient(through(way, "y")).open()
         async with aiohttp.ClientSession() as http, http.post(way.mcp_url("x"), json={}) as reply:
             assert reply.status == 407
+
+
+BREAKING = McpServer(
+    command=(sys.executable, "-m", "gyre.env.mcp", "tests.unit.env.mcp_breaking:Breaking"), cwd=str(ROOT)
+)
+
+
+@pytest.mark.parametrize("form", ["stdio", "http"])
+async def test_a_tool_that_breaks_is_answered_under_its_requests_id_and_the_server_goes_on(form):
+    """Our client takes no answer but by its id, so each error below was told apart."""
+    world = Breaking(Task(task_id="t", task_type="t", seed=1))
+
+    async def call(asked):
+        return world.step(asked)
+
+    async with contextlib.AsyncExitStack() as stack:
+        server = BREAKING
+        if form == "http":
+            server = await stack.enter_async_context(over_http(ToolServer("breaking", world.tools(), call)))
+        client = await stack.enter_async_context(McpClient(server))
+        for name in ERRORS:
+            with pytest.raises(McpError, match="boom") as raised:
+                await client.call(name, {})
+            assert raised.value.number == -32603
+        with pytest.raises(McpError, match="there is no tool"):
+            await client.call(["well"], {})
+        assert (await client.call("well", {}))["content"][0]["text"] == "fine"
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "code"),
+    [
+        (b"{", None, -32700),
+        (b"[" * 100_000, None, -32700),
+        (b'{"jsonrpc": "2.0", "id": 4, "method": "set"}', 4, -32603),
+    ],
+    ids=["torn", "deep", "no-json"],
+)
+async def test_what_cannot_be_read_or_said_is_answered_with_an_error(text, number, code):
+    async def handle(message):
+        return {"jsonrpc": "2.0", "id": message["id"], "result": {"a set": {1}}}
+
+    said = json.loads(await reply_to(text, handle))
+    assert (said["id"], said["error"]["code"]) == (number, code)
+
+
+class Forgetful:
+    """A server over HTTP that speaks an older version, and forgets its sessions after so many requests of each."""
+
+    def __init__(self, requests: int) -> None:
+        self._requests, self.left, self.heard, self.versions = requests, {}, [], []
+
+    async def post(self, request: web.Request) -> web.Response:
+        message, session = await request.json(), request.headers.get("mcp-session-id", "")
+        self.heard.append(message["method"])
+        self.versions.append(request.headers.get("mcp-protocol-version"))
+        if message["method"] == "initialize":
+            self.left[session := f"s{len(self.left)}"] = self._requests
+            said = {"jsonrpc": "2.0", "id": message["id"], "result": {"protocolVersion": "2025-03-26"}}
+            return web.json_response(said, headers={"mcp-session-id": session})
+        if "id" not in message:
+            return web.Response(status=202)
+        if not self.left.get(session):
+            return web.json_response({"error": "no session"}, status=404)
+        self.left[session] -= 1
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": {"said": session}})
+
+
+async def test_a_session_that_the_server_forgot_is_begun_anew_in_the_version_that_was_agreed():
+    """The transport's 404: nothing was carried out, so the request is made again; of requests at once one begins the session."""
+    server, app = Forgetful(requests=2), web.Application()
+    app.router.add_post("/mcp", server.post)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with McpClient(McpServer(url=f"http://127.0.0.1:{runner.addresses[0][1]}/mcp")) as client:
+            said = [await client.request("x") for _ in range(2)]
+            said += await asyncio.gather(*(client.request("x") for _ in range(2)))
+    finally:
+        await runner.cleanup()
+    assert [one["said"] for one in said] == ["s0", "s0", "s1", "s1"] and server.heard.count("initialize") == 2
+    for method, spoken in zip(server.heard, server.versions, strict=True):
+        assert spoken == (None if method == "initialize" else "2025-03-26")
+
+
+async def test_a_relays_call_that_fails_is_answered_and_waits_as_long_as_its_client():
+    """A call behind several long ones of its execution may wait longer than any one takes."""
+    message = {"jsonrpc": "2.0", "id": 5, "method": "tools/call"}
+    async with outside.session("e0:token") as http:
+        assert http.timeout.total is None
+        for error in (TimeoutError(), ConnectionResetError("gone"), ValueError("no JSON"), aiohttp.ClientError("x")):
+            http._request = unittest.mock.AsyncMock(side_effect=error)
+            reply = await outside.relayed(http, "http://127.0.0.1:1/", message)
+            assert reply["id"] == 5 and "tool gateway: " in reply["error"]["message"]
