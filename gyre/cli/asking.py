@@ -1,6 +1,5 @@
 """Asking a run's ledger: by gRPC while the run is up, else by a child process that opens the database once more."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -9,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from gyre.cli.live import address, connected, request_of
+from gyre.cli.live import address, connected, in_one_loop, request_of
 from gyre.errors import EXIT_USER_ERROR, InvalidInput, NotFound, Unavailable
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
@@ -21,7 +20,7 @@ ANSWER_S = 120.0
 def ask_ledger(folder: RunFolder, question: str, *names: str, after: str = "", limit: int = 0) -> dict[str, Any]:
     """One question to the ledger, by services/ledger/queries/asked.py's names. Raises NotFound, InvalidInput, Unavailable."""
     try:
-        return asyncio.run(_ask_live(folder, question, names, after, limit))
+        return in_one_loop(_ask_live(folder, question, names, after, limit))
     except Unavailable:
         page = [f"--after={after}"] * bool(after) + [f"--limit={limit}"] * bool(limit)
         return run_ledger(

@@ -1,13 +1,12 @@
 """`gyre executions suspend | resume | truncate | void | release`: commands to executions of a running run (C2)."""
 
-import asyncio
 import getpass
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from gyre.cli.live import as_dict, asked, request_of
+from gyre.cli.live import as_dict, asked, in_one_loop, request_of
 from gyre.cli.options import Group, find_run, json_option, print_json, run_option
 from gyre.cli.screen import clean
 from gyre.errors import InvalidInput
@@ -62,7 +61,7 @@ def _send(word: str, ids: tuple[str, ...], is_group: bool, reason: str, run_fold
         by=getpass.getuser(),
         reason=reason,
     )
-    answer = as_dict(asyncio.run(asked(find_run(run_folder), "CommandExecutions", request)))
+    answer = as_dict(in_one_loop(asked(find_run(run_folder), "CommandExecutions", request)))
     if as_json:
         print_json(answer)
     else:

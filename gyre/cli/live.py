@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from typing import Any, TypeVar
 
 import grpc
 
@@ -12,6 +13,8 @@ from gyre.errors import Conflict, InvalidInput, NotFound, Unavailable
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
 
+T = TypeVar("T")
+
 CONNECT_S = 2.0
 ANSWER_S = 30.0
 _ERRORS = {
@@ -19,6 +22,17 @@ _ERRORS = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidInput,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
 }
+
+
+_own = threading.local()
+
+
+def in_one_loop(question: Coroutine[Any, Any, T]) -> T:
+    """The answer. All questions of a command share one event loop, which lives as long as the command: gRPC's channels keep a poller that is still
+    about when its loop is closed, and complains into the next one's."""
+    if not hasattr(_own, "runner"):
+        _own.runner = asyncio.Runner()
+    return _own.runner.run(question)
 
 
 def address(folder: RunFolder, endpoint: str) -> str:

@@ -11,7 +11,7 @@ import click
 import grpc
 
 from gyre.cli.asking import ask_ledger
-from gyre.cli.live import address, as_dict, asked, connected
+from gyre.cli.live import address, as_dict, asked, connected, in_one_loop
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.cli.screen import clean, clock
 from gyre.cli.watch import watch
@@ -30,9 +30,9 @@ def status(run_folder: Path | None, as_json: bool, is_watching: bool) -> None:
     """What a running run is doing: cells, waterlevel, steps, queues, pools."""
     folder = find_run(run_folder)
     if is_watching:
-        asyncio.run(watch(folder, as_json))
+        in_one_loop(watch(folder, as_json))
         return
-    state = asyncio.run(_states(folder))
+    state = in_one_loop(_states(folder))
     if as_json:
         print_json({"run": str(folder.root), **state})
         return
@@ -133,7 +133,7 @@ def _waiting_now(folder: RunFolder) -> list[dict[str, Any]] | None:
     from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 
     try:
-        return as_dict(asyncio.run(asked(folder, "GetQueues", pb.GetQueuesRequest())))["tiers"]
+        return as_dict(in_one_loop(asked(folder, "GetQueues", pb.GetQueuesRequest())))["tiers"]
     except Unavailable:
         return None
 

@@ -1,12 +1,11 @@
 """`gyre what-if --set scheduler.extra_depth_steps=1`: simulate a running run with other scheduler settings."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gyre.cli.live import as_dict, asked, request_of
+from gyre.cli.live import as_dict, asked, in_one_loop, request_of
 from gyre.cli.options import find_run, json_option, print_json, run_option
 from gyre.errors import InvalidInput
 
@@ -52,7 +51,7 @@ def what_if(settings: tuple[str, ...], limit_s: float, seeds: int, run_folder: P
     from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 
     request = request_of(pb.WhatIfRequest, knobs=dict(map(_knob, settings)), limit_s=limit_s, seeds=seeds)
-    answer = as_dict(asyncio.run(asked(find_run(run_folder), "WhatIf", request, limit_s + GRACE_S)))
+    answer = as_dict(in_one_loop(asked(find_run(run_folder), "WhatIf", request, limit_s + GRACE_S)))
     if as_json:
         print_json(answer)
     else:
