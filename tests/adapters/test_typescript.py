@@ -1,16 +1,21 @@
 """The TypeScript client, generated from proto/, as a process of Node at the real rollout service (E: custom environments as gRPC clients)."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import grpc.aio
 import pytest
+from aiohttp import web
 
+from gyre.api.rollout.v1 import environments_pb2 as pb
+from gyre.api.rollout.v1 import environments_pb2_grpc as rpc
 from gyre.records import ExecutionStarted
 from tests.adapters.stack import tool_text
-from tests.support import ROOT
+from tests.support import ROOT, until
 
 pytestmark = pytest.mark.timeout(600)
 GUESSING = "Guess my number"
@@ -73,3 +78,91 @@ async def test_a_wrong_key_is_told_so(stack, command):
         asked = [*command, "--address", address, "--key", "wrong"]
         done = await asyncio.to_thread(subprocess.run, asked, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and "refused this environment" in done.stderr
+
+
+class Gateway(rpc.EnvironmentServiceServicer):
+    """Assigns one execution, dies when it has started, and is slow to say Welcome when it is back; the episode ends meanwhile."""
+
+    def __init__(self, model: str) -> None:
+        self._api_base, self.heard, self.model_answers, self.welcome = model, [], asyncio.Event(), asyncio.Event()
+
+    async def Attach(self, requests, context):
+        stream = len(self.heard)
+        self.heard.append([])
+        hello = await anext(aiter(requests))
+        said = pb.Welcome(api_base=self._api_base, model="m", heartbeat_s=0.3)
+        if stream == 0:
+            yield pb.AttachResponse(request_id=hello.request_id, welcome=said)
+            given = pb.Assignment(
+                task_id="t", task_type="t", seed=3, api_key="k", wall_s=60, turns_max=5, output_tokens_max=9
+            )
+            yield pb.AttachResponse(request_id="a", execution_id="g000001-e0", attempt=1, assignment=given)
+            await self._hear(requests, stream, until="started")
+            return
+        self.model_answers.set()
+        hearing = asyncio.create_task(self._hear(requests, stream, until="ended"))
+        await self.welcome.wait()
+        yield pb.AttachResponse(request_id=hello.request_id, welcome=said)
+        await hearing
+
+    async def _hear(self, requests, stream: int, until: str) -> None:
+        async for message in requests:
+            self.heard[stream].append(message.WhichOneof("body"))
+            if self.heard[stream][-1] == until:
+                return
+
+
+async def test_on_a_new_stream_nothing_is_said_before_its_welcome_and_started_before_ended(command):
+    """An Ended whose Started the gateway has not seen is one that it cannot believe."""
+    app, gateway = web.Application(), None
+
+    async def complete(request):
+        await gateway.model_answers.wait()
+        return web.json_response({"choices": [{"message": {"role": "assistant", "content": "done"}}]})
+
+    app.router.add_post("/v1/chat/completions", complete)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    gateway = Gateway(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+    server = grpc.aio.server()
+    rpc.add_EnvironmentServiceServicer_to_server(gateway, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    process = await asyncio.create_subprocess_exec(*command, "--address", f"127.0.0.1:{port}", "--key", "k")
+    try:
+        await until(lambda: len(gateway.heard) > 1 and gateway.heard[1].count("heartbeat") >= 5, 60)
+        assert set(gateway.heard[1]) == {"heartbeat"}
+        gateway.welcome.set()
+        await until(lambda: "ended" in gateway.heard[1], 60)
+        assert [said for said in gateway.heard[1] if said != "heartbeat"] == ["started", "ended"]
+    finally:
+        process.kill()
+        await process.wait()
+        await server.stop(0)
+        await runner.cleanup()
+
+
+HANGING = """
+const { Episode } = await import(process.argv[1]);
+const { WallClock } = await import(process.argv[2]);
+const world = {
+  scoreMs: 50, tools: () => [], reset: () => [], step: () => ({ content: "" }), score: () => new Promise(() => setInterval(() => {}, 1000)),
+};
+const model = { complete: async () => ({ role: "assistant", content: "done" }) };
+const limits = { wallS: 60, turnsMax: 3, observationBytesMax: 1000 };
+const ended = await new Episode(() => world, {}, limits, model, new WallClock(), () => {}).run();
+console.log(JSON.stringify(ended));
+process.exit(0);
+"""
+
+
+def test_a_score_that_does_not_return_is_an_ending_of_its_own():
+    """As in Python: the slot is free again, and nothing is rewarded."""
+    dist = Path(os.environ["GYRE_TYPESCRIPT"]).resolve() / "dist"
+    asked = ["node", "--input-type=module", "-e", HANGING, str(dist / "episode.js"), str(dist / "wall.js")]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    ended = json.loads(done.stdout)
+    assert (ended["ending"], ended["reason"], ended.get("evaluation")) == ("failed", "environment_hung", None), (
+        done.stderr
+    )

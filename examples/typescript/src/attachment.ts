@@ -44,6 +44,8 @@ export class Attachment {
   private write: (message: AttachRequest) => void = () => undefined;
   private end: () => void = () => undefined;
   private isStopped = false;
+  /** Of the present stream. Before it nothing is sent but Hello and heartbeats: what was said on the stream before goes first. */
+  private isWelcome = false;
 
   constructor(
     private readonly factory: Factory,
@@ -78,29 +80,29 @@ export class Attachment {
     const call = client.attach(metadata);
     this.write = (message) => call.write(message);
     this.end = () => call.cancel();
-    let isWelcome = false;
+    this.isWelcome = false;
     const beating = setInterval(
       () => this.write(AttachRequest.fromPartial({ requestId: this.requestId(), body: { $case: "heartbeat", value: {} } })),
       ((this.welcome?.heartbeatS || 1) * 1000) / 3,
     );
     return new Promise<boolean>((resolve, reject) => {
       call.on("data", (message: AttachResponse) => {
-        if (message.body?.$case === "refused" && !isWelcome) {
+        if (message.body?.$case === "refused" && !this.isWelcome) {
           reject(new Error(`the gateway refused environment \`${this.name}\`: ${message.body.value.message}`));
         } else {
-          isWelcome ||= message.body?.$case === "welcome";
           this.take(message);
         }
       });
       call.on("error", (error: Error & { code?: number }) => {
         const never = [status.UNAUTHENTICATED, status.PERMISSION_DENIED, status.UNIMPLEMENTED];
         if (never.includes(error.code as status)) reject(new Error(`${this.address} refused this environment: ${error.message}`));
-        else resolve(isWelcome);
+        else resolve(this.isWelcome);
       });
-      call.on("end", () => resolve(isWelcome));
+      call.on("end", () => resolve(this.isWelcome));
       this.write(this.hello());
     }).finally(() => {
       clearInterval(beating);
+      this.isWelcome = false;
       this.write = () => undefined;
       call.cancel();
     });
@@ -126,6 +128,7 @@ export class Attachment {
           this.forget(this.executions.get(keyOf(gone)));
           for (const [id, said] of this.unaccepted) if (keyOf(said) === keyOf(gone)) this.unaccepted.delete(id);
         }
+        this.isWelcome = true;
         for (const said of this.unaccepted.values()) this.write(said);
         break;
       case "assignment":
@@ -169,7 +172,7 @@ export class Attachment {
       const message = AttachRequest.fromPartial({ requestId: this.requestId(), executionId, attempt });
       message.body = body;
       this.unaccepted.set(message.requestId, message);
-      this.write(message);
+      if (this.isWelcome) this.write(message); // else it is sent after the Welcome, and an Ended never before its Started
     };
     let value: Ended;
     try {

@@ -43,6 +43,8 @@ export interface Environment {
   reset(): Message[] | Promise<Message[]>;
   step(call: ToolCall): StepResult | Promise<StepResult>;
   score(): Score | Promise<Score>;
+  /** What `score` may take, in milliseconds; a minute where it is not said. */
+  scoreMs?: number;
   close?(): void | Promise<void>;
   /** What this world was made of (the reproducibility four). */
   imageDigest?: string;

@@ -12,6 +12,9 @@ import type { WallClock } from "./wall.js";
 const SCORE_TRIES_MAX = 3;
 /** A step under way when the wall clock ends may still finish for so long; only then has it hung and is left behind. */
 const GRACE_MS = 1000;
+/** A `score` that takes longer has hung, unless the environment says otherwise (`scoreMs`), and so has a `close`. As `gyre.env`. */
+const SCORE_MS = 60_000;
+const CLOSE_MS = 10_000;
 
 export interface Limits {
   wallS: number;
@@ -52,7 +55,7 @@ export class Episode {
       evaluation = undefined;
     } finally {
       this.wall.stop();
-      await Promise.resolve(this.environment?.close?.()).catch((error) => console.warn(`close() failed: ${error}`));
+      await within(CLOSE_MS, "close", () => this.environment?.close?.()).catch((error) => console.warn(`close() failed: ${error}`));
     }
     const { ending, reason } = over;
     return Ended.fromPartial({ ending, reason, detail: (over.detail ?? "").slice(-2000), evaluation, externalCalls: this.calls });
@@ -115,7 +118,7 @@ export class Episode {
     let problem = "";
     for (let tries = 1; tries <= SCORE_TRIES_MAX; tries++) {
       try {
-        const score: Score = await this.environment!.score();
+        const score: Score = await within(this.environment!.scoreMs ?? SCORE_MS, "score", () => this.environment!.score());
         if (score.valid ?? true) {
           return Evaluation.fromPartial({
             outcome: score.outcome, valid: true, milestones: score.milestones ?? {}, milestoneWeights: this.environment!.milestones ?? {},
@@ -124,6 +127,7 @@ export class Episode {
         }
         problem = JSON.stringify(score.evidence ?? {});
       } catch (error) {
+        if (error instanceof Hung) throw error; // another try would find it where it hangs
         problem = String(error);
       }
     }
@@ -145,6 +149,19 @@ export class Episode {
     } finally {
       clearTimeout(timer);
     }
+  }
+}
+
+/** Throws Hung where it takes longer; it goes on in vain. */
+async function within<T>(ms: number, what: string, work: () => T | Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Hung(`${what}() did not return within ${ms / 1000} s`)), ms);
+  });
+  try {
+    return await Promise.race([Promise.resolve().then(work), late]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 
