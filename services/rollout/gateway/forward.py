@@ -31,7 +31,7 @@ class Forward:
         if self._http is not None:
             await self._http.close()
 
-    async def __call__(self, request: web.Request, address: str) -> web.StreamResponse:
+    async def __call__(self, request: web.Request, address: str, execution: str) -> web.StreamResponse:
         """The answer of the gateway at `address`. Raises Unavailable when it gives none, and what Patience raises."""
         if FORWARDED in request.headers:
             raise Unavailable(f"this session is served at {address} now; ask again")
@@ -40,7 +40,7 @@ class Forward:
             self._http = aiohttp.ClientSession(
                 timeout=timeout, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
             )
-        body = await self._patience.body(request)
+        body = await self._patience.body(request, execution)
         headers = {name: clean(value) for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON}
         asked = {**headers, FORWARDED: "1"}
         reply: web.StreamResponse | None = None

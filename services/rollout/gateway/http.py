@@ -7,7 +7,7 @@
 | 403 `execution_over` | the key's attempt has ended, or a newer attempt fences it |
 | 404, 405, 413, 415 | unknown path, wrong method, body above rollout.request_bytes_max, packed body |
 | 408 | a body that is not whole after BODY_S (patience.py) |
-| 429 | too many calls of one execution at once (Retry-After) |
+| 429 | too many calls of one execution at once, or too much of its bodies on the way (Retry-After) |
 | 503 | engines fail or the gateway is stopping (Retry-After) |
 """
 
@@ -123,15 +123,15 @@ class HttpGateway:
         """What the prompt of such a call would be, in tokens; no call is made."""
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
-            return await self._forward(request, address)
-        asked = wire.parse_count(await self._body(request), self._calls.memory(claims))
+            return await self._forward(request, address, claims.execution_id)
+        asked = wire.parse_count(await self._body(request, claims), self._calls.memory(claims))
         return web.json_response(wire.counted(await self._calls.count_tokens(claims, asked)))
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
-            return await self._forward(request, address)
-        asked = wire.parse(await self._body(request), self._calls.memory(claims))
+            return await self._forward(request, address, claims.execution_id)
+        asked = wire.parse(await self._body(request, claims), self._calls.memory(claims))
         verdict = cache(partial(self._roles.of, claims, asked, wire.endpoint, request.headers))
         running = await self._calls.soon(claims, asked, verdict)
         try:
@@ -167,11 +167,11 @@ class HttpGateway:
         await self._patience.end(request, line.response)
         return line.response
 
-    async def _body(self, request: web.Request) -> bytes:
+    async def _body(self, request: web.Request, claims: Claims) -> bytes:
         packed = request.headers.get("content-encoding", "").strip().lower()
         if packed not in ("", "identity"):
             raise _Packed(f"content-encoding {packed[:80]}: send the body as it is")
-        return await self._patience.body(request)
+        return await self._patience.body(request, claims.execution_id)
 
     def _claims(self, request: web.Request) -> Claims:
         """Of whichever key is right: clients fill the other header with what they find in their environment."""
@@ -282,7 +282,11 @@ def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:
         case RecursionError():
             return 400, error_body("the body is nested too deeply", "invalid_request_error", "invalid_json"), {}
         case web.HTTPRequestEntityTooLarge():
-            return 413, error_body(f"the body is too large: {text}", "invalid_request_error", "request_too_large"), {}
+            return (
+                413,
+                error_body(f"the body is too large: {error.text}", "invalid_request_error", "request_too_large"),
+                {},
+            )
         case web.HTTPException():
             word = {404: "not_found", 405: "method_not_allowed"}.get(error.status, "bad_request")
             known = "/v1/chat/completions, /v1/messages, /v1/responses, /v1/models"

@@ -3,17 +3,19 @@
     opened ──▶ first request's head whole within HEAD_S ──▶ its body within BODY_S (408) ──▶ a stream's pieces taken within TAKE_S each
            ──▶ idle, as long as others need no room
 
+What bodies of one execution take while they come is bounded, too (429): a client may declare many and never end one.
+
 A connection between two calls is kept for a harness that thinks for an hour; only when there are too many of them the longest idle ones go.
 """
 
 import asyncio
 import resource
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gyre.errors import GyreError
+from gyre.errors import GyreError, Overloaded
 
 HEAD_S = 30.0
 """A client that has connected means to ask: a second is much."""
@@ -23,6 +25,8 @@ TAKE_S = 120.0
 """A client that takes nothing of its stream for so long does not read it any more."""
 IDLE_MAX = 4096
 """As many as calls may wait; half of the files that this process may open where that is less, for calls under way need theirs, too."""
+BODIES_MAX = 4
+"""Bodies of the greatest size that one execution may be sending at the same time; of usual ones it is hundreds."""
 FILES_WANTED = 16_384
 SWEEP_S = 5.0
 
@@ -41,6 +45,8 @@ class Patience:
         self._has_asked: set[web.RequestHandler] = set()
         self._idle_max = IDLE_MAX
         self._sweeping: asyncio.Task | None = None
+        self._coming: dict[str, int] = {}
+        """Execution → bytes of its bodies that are on their way, declared ones as soon as they are."""
 
     def start(self, server: web.Server) -> None:
         self._idle_max = min(IDLE_MAX, _files_max() // 2)
@@ -59,15 +65,34 @@ class Patience:
         self._busy.pop(request.protocol, None)
         self._since_s[request.protocol] = time.monotonic()
 
-    async def body(self, request: web.Request) -> bytes:
-        """Raises TooSlow, HTTPRequestEntityTooLarge."""
+    async def body(self, request: web.Request, execution: str) -> bytes:
+        """Raises TooSlow, HTTPRequestEntityTooLarge, Overloaded."""
         if request.content.is_eof():
-            return await _whole(request)
+            return await _whole(request, _nothing)
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            if size <= held:
+                return
+            coming = self._coming.get(execution, 0) + size - held
+            if coming > BODIES_MAX * request.client_max_size:
+                raise Overloaded(
+                    f"bodies of this execution that are on their way take {coming} bytes; send fewer at once"
+                )
+            self._coming[execution], held = coming, size
+
         try:
+            hold(_declared(request))
             async with asyncio.timeout(BODY_S):
-                return await _whole(request)
+                return await _whole(request, hold)
         except TimeoutError as error:
             raise TooSlow(f"the body was not whole after {BODY_S:g} s") from error
+        finally:
+            if held and not (left := self._coming[execution] - held):
+                del self._coming[execution]
+            elif held:
+                self._coming[execution] = left
 
     async def write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
         """Raises ConnectionResetError."""
@@ -114,13 +139,27 @@ def _files_max() -> int:
     return wanted
 
 
-async def _whole(request: web.Request) -> bytes:
-    """As `request.read`, but the request does not keep it: a connection that waits for its next call would hold its last body all the while."""
+def _declared(request: web.Request) -> int:
+    """Bytes that are said to come. Raises HTTPRequestEntityTooLarge."""
+    size = request.content_length or 0
+    if size > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size, size)
+    return size
+
+
+def _nothing(_size: int) -> None:
+    """Of a body that is here already."""
+
+
+async def _whole(request: web.Request, hold: Callable[[int], None]) -> bytes:
+    """As `request.read`, but the request does not keep it: a connection that waits for its next call would hold its last body all the while.
+    `hold` is told how much of it there is."""
     pieces, size = list[bytes](), 0
     request.content.set_read_chunk_size(request.client_max_size)
     while piece := await request.content.readany():
         size += len(piece)
         if size > request.client_max_size:
             raise web.HTTPRequestEntityTooLarge(request.client_max_size, size)
+        hold(size)
         pieces.append(piece)
     return b"".join(pieces)

@@ -13,6 +13,7 @@ from gyre.errors import Unavailable
 from services.rollout.core.keys import sign
 from services.rollout.gateway import calls as calls_module
 from services.rollout.gateway import http as http_module
+from services.rollout.gateway import patience
 from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.http import HttpGateway
 from tests.support import until
@@ -229,3 +230,50 @@ async def test_other_paths(served, method, path, status):
         assert reply.status == status
         words = {404: "not_found", 405: "method_not_allowed"}
         assert status == 200 or (await reply.json())["error"]["code"] == words[status]
+
+
+async def test_bodies_of_one_execution_that_are_on_their_way_are_bounded(served):
+    """One key with sixty half-sent bodies held half a gigabyte: the next is refused before it is read, in its API's form; others' are taken."""
+    http, *_, calls = served
+    calls._attempts.leased("g000002-e0", 1)
+    other = f"Bearer {sign(claims(execution_id='g000002-e0', group_id='g000002'), SECRET)}"
+    body = json.dumps(BODY | {"max_tokens": 9}).encode().ljust(10_000)
+
+    async def begin(key: str = http.headers["authorization"]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(http._base_url.host, http._base_url.port)
+        head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body[:1])
+        return reader, writer
+
+    async def one_is_refused(open_: list) -> tuple[bytes, list]:
+        """What it is told, and the others."""
+        asked = [asyncio.create_task(reader.readuntil(b"}")) for reader, _ in open_]
+        done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        (refused,) = done
+        return refused.result(), [one for one, task in zip(open_, asked, strict=True) if task is not refused]
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(body[1:])
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
+
+    async with asyncio.timeout(60):
+        held = [await begin() for _ in range(patience.BODIES_MAX + 1)]
+        said, held = await one_is_refused(held)
+        assert said.startswith(b"HTTP/1.1 429 ") and b"retry-after: " in said.lower() and b'"rate_limit_error"' in said
+        for key in (other, other):
+            await end(*await begin(key))
+        for one in held[:2]:
+            await end(*one)
+        _, held = await one_is_refused([*held[2:], *[await begin() for _ in range(3)]])
+        assert len(held) == patience.BODIES_MAX
+    for _, writer in held:
+        writer.close()
+
+
+async def test_a_body_that_is_too_large_is_told_the_limit(served):
+    http, *_ = served
+    async with http.post("/v1/messages", data=b"x" * 10_001) as reply:
+        assert reply.status == 413 and "10000" in (await reply.json())["error"]["message"]
