@@ -13,6 +13,8 @@ names sort as they were made.
 import hashlib
 import re
 
+from gyre.numbers import is_count
+
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
@@ -44,7 +46,7 @@ def cell_id(index: int) -> str:
 def split_sample_id(sample: str) -> tuple[str, int]:
     """`g000012-e3-a1` → (`g000012-e3`, 1). Raises ValueError when it is not a sample's name."""
     execution, separator, attempt = sample.rpartition("-a")
-    if not separator or not attempt.isdigit() or not execution:
+    if not separator or not is_count(attempt) or not execution:
         raise ValueError(f"{sample!r} is not a sample id such as g000012-e3-a1")
     return execution, int(attempt)
 

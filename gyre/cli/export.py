@@ -14,6 +14,7 @@ from gyre.cli.options import find_run, json_option, print_json, run_option, sign
 from gyre.cli.screen import say
 from gyre.config.load import refuse_foreign, store
 from gyre.errors import Conflict
+from gyre.numbers import real
 from gyre.run_folder import RunFolder
 
 DEMONSTRATIONS = "demonstrations"
@@ -105,7 +106,7 @@ def _good(run: RunFolder) -> Iterator[str]:
 def unix_seconds(text: str) -> float:
     """A moment as people or programs write it. Raises click.BadParameter."""
     try:
-        return float(text)
+        return real(text)
     except ValueError:
         pass
     try:

@@ -3,7 +3,7 @@
 CSV with a header, JSON lines, or Parquet, by the file's ending; one judgement a row:
 
     sample_id   a sample of the run
-    score       a number, higher is better; only compared with the same judge's others
+    score       a decimal number, higher is better; only compared with the same judge's others
     judge       who: a person's name, or a model's (the name of its [[evaluators]] section, where it is one)
     kind        person (default) or model
     at_s        when, Unix seconds (not milliseconds or nanoseconds) or ISO 8601; by default when it is imported
@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gyre.errors import ConfigError, InvalidInput
+from gyre.numbers import real
 from services.ledger.core.moments import moment_s
 from services.ledger.core.parts import AT_ONCE, in_parts
 from services.ledger.core.rows import text
@@ -86,7 +87,7 @@ def _judgement(row: dict[str, Any], now_s: float) -> dict[str, Any]:
     missing = [name for name in ("sample_id", "judge", "score") if row.get(name) in (None, "")]
     if missing:
         raise InvalidInput(f"no {', '.join(missing)}")
-    score, kind = float(row["score"]), str(row.get("kind") or "person")
+    score, kind = real(row["score"]), str(row.get("kind") or "person")
     if not abs(score) <= SCORE_MAX:
         raise InvalidInput(f"score {score:g} is no number from -{SCORE_MAX:g} to {SCORE_MAX:g}")
     if kind not in KINDS:
@@ -108,7 +109,7 @@ def _moment_s(value: Any, now_s: float) -> float:
     if value in (None, ""):
         return now_s
     try:
-        seconds = float(value)
+        seconds = real(value)
     except (TypeError, ValueError):
         seconds = datetime.datetime.fromisoformat(str(value)).timestamp()
     return moment_s("at_s", seconds)

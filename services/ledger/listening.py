@@ -5,6 +5,7 @@ from typing import Any
 from aiohttp import web
 
 from gyre.errors import ConfigError, Unavailable
+from gyre.numbers import is_count
 
 CLOSE_S = 1.0
 """Given to answers under way when the server stops."""
@@ -26,7 +27,7 @@ class Listener:
         Raises ConfigError for text that is no address, Unavailable when nobody can listen there.
         """
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
+        if not host or not is_count(port) or int(port) > 65535:
             raise ConfigError(
                 f"{self.what} cannot be served at {address!r}: an address is host:port, e.g. 127.0.0.1:9464"
             )

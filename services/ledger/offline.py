@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gyre.errors import Conflict, InvalidInput, NotFound
+from gyre.numbers import is_count
 from services.ledger.core.costs import UNKNOWN
 from services.ledger.core.tables import METADATA
 from services.ledger.parquet import DATA_SETS, ROWS_AT_ONCE, DataSet
@@ -111,7 +112,7 @@ def _members(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """An execution for each that has an attempt."""
     return [
         {"run": row["run"], "execution_id": row["execution_id"], "group_id": row["group_id"], "purpose": row["purpose"],
-         "member": int(tail) if (tail := row["execution_id"].rpartition("-e")[2]).isdecimal() else -1}
+         "member": int(tail) if is_count(tail := row["execution_id"].rpartition("-e")[2]) else -1}
         for row in rows
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from gyre import records as r
 from gyre.ids import sample_id, split_sample_id
+from gyre.numbers import is_count
 from services.ledger.core.costs import by_version, training_shares
 
 Row = tuple[str, dict[str, Any]]
@@ -64,7 +65,7 @@ def _group_dispatched(fact: r.GroupDispatched) -> Iterable[Row]:
         member = execution.rpartition("-e")[2]
         yield "executions", {
             "execution_id": execution, "group_id": fact.group_id, "purpose": fact.purpose,
-            "member": int(member) if member.isdigit() else -1,
+            "member": int(member) if is_count(member) else -1,
         }  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """What a page is about: the filters of its address, and the rows that the session may see."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gyre.config import Config
 from gyre.errors import InvalidInput
+from gyre.numbers import real, whole
 
 STATES = ("running", "ready", "trained", "dropped", "ended")
 """Of an attempt: under way; evaluated and waiting for a gradient; in one; dropped; ended without any of these (yet)."""
@@ -61,15 +62,15 @@ def scope_of(address: Mapping[str, str], run: str, config: Config, tenant: str) 
     for name in _TEXTS:
         found[name] = _short(name, address.get(name, ""))
     for name in _NUMBERS:
-        found[name] = _number(name, address.get(name, ""), int)
+        found[name] = _number(name, address.get(name, ""), whole)
     for name, target in _TIMES.items():
-        found[target] = _number(name, address.get(name, ""), float)
+        found[target] = _number(name, address.get(name, ""), real)
     if found["state"] and found["state"] not in STATES:
         raise InvalidInput(f"state={found['state']}: one of {', '.join(STATES)}")
     purpose = address.get("purpose", "train")
     if purpose not in PURPOSES:
         raise InvalidInput(f"purpose={_short('purpose', purpose)}: one of {', '.join(PURPOSES)}")
-    limit = _number("limit", address.get("limit", ""), int) or SHOWN
+    limit = _number("limit", address.get("limit", ""), whole) or SHOWN
     asked = _short("tenant", address.get("tenant", ""))
     return Scope(
         run=run,
@@ -94,12 +95,12 @@ def _short(name: str, text: str) -> str:
     return text
 
 
-def _number(name: str, text: str, kind: type) -> Any:
+def _number(name: str, text: str, read: Callable[[str], Any]) -> Any:
     if not text:
         return None
     try:
-        value = kind(text)
-    except ValueError:
+        value = read(text)
+    except (ValueError, OverflowError):
         value = None
     if value is None or not -(2**62) < value < 2**62:
         raise InvalidInput(f"{name}={text[:40]}: a number")

@@ -84,8 +84,8 @@ FROM ({members}) x LEFT JOIN attempts a ON a.run = :run AND a.sample_id = x.samp
 """
 
 _FORMS = (
-    ("step", r"(?:step[- ]?)?(\d{1,18})"), ("version", r"v(?:ersion)?[- ]?(\d{1,18})"), ("sample", r"(\S+-e\d+-a\d+)"),
-    ("execution", r"(\S+-e\d+)"), ("group", r"(\S+)"),
+    ("step", r"(?:step[- ]?)?([0-9]{1,18})"), ("version", r"v(?:ersion)?[- ]?([0-9]{1,18})"), ("sample", r"(\S+-e[0-9]+-a[0-9]+)"),
+    ("execution", r"(\S+-e[0-9]+)"), ("group", r"(\S+)"),
 )  # fmt: skip
 """The first that fits. Numbers are of so many digits that a database's integers hold them; what has more is the name of nothing."""
 

@@ -142,6 +142,11 @@ STRANGE = {
     "a whole number beyond a real one": ("score", "1" + "0" * 400, "too large"),
     "a score that has no mean": ("score", "-1e308", "score -1e+308 is no number from -1e+100"),
     "half a character": ("judge", '"\\ud800"', "surrogates"),
+    "Python's underscores": ("score", '"1_0"', "no decimal number"),
+    "digits of another script": ("score", '"\\u0663"', "no decimal number"),
+    "true": ("score", "true", "no bool"),
+    "infinity": ("score", '"inf"', "no decimal number"),
+    "a moment with underscores": ("at_s", '"1_0"', ""),
     "lists in lists": ("score", "[" * 100_000 + "]" * 100_000, ""),
 }  # fmt: skip
 

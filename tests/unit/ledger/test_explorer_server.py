@@ -206,8 +206,19 @@ async def test_wrong_questions_are_answered_in_words(serving):
                 assert response.status == status and (await response.json())["error"]
         async with browser.post("/api/session", json={"key": key()}):
             pass
-        async with browser.get("/api/rows?step=x") as response:
-            assert response.status == 400 and "step=x" in (await response.json())["error"]
+        for query in (
+            "step=x",
+            "step=1_0",
+            "step=\u0663",
+            "from=1_0.5",
+            "from=\uff11",
+            "limit=\u0663",
+            "from=1e999",
+            "from=nan",
+            "after=1_0 g",
+        ):
+            async with browser.get("/api/rows", params=dict([query.split("=")])) as response:
+                assert response.status == 400 and query in (await response.json())["error"], query
         async with browser.get("/api/sample?sample=g000000-e9-a1") as response:
             assert response.status == 404 and "g000000-e0-a1" in (await response.json())["error"], "what is near it"
 
@@ -301,7 +312,9 @@ def test_a_page_asks_for_every_module_at_once():
     assert preloaded == found - {STATIC / "main.js"}
 
 
-@pytest.mark.parametrize("address", ["", "9464", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000"])
+@pytest.mark.parametrize(
+    "address", ["", "9464", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:\u0669\u0669"]
+)
 async def test_an_address_that_is_none_is_said_with_what_one_is(address):
     listener = Listener(web.Application())
     with pytest.raises(ConfigError, match=r"an address is host:port"):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from gyre.numbers import is_count
 from services.ledger.queries.sql import rows
 
 _UPDATES = "SELECT version, updated_at_s FROM steps WHERE run = :run AND updated_at_s IS NOT NULL ORDER BY step"
@@ -80,4 +81,4 @@ def roles(connection: sa.Connection, run: str, now_s: float) -> list[dict[str, A
 
 def _natural(name: str) -> tuple[str, int]:
     head, _, tail = name.rpartition("-")
-    return (head, int(tail)) if tail.isdigit() else (name, -1)
+    return (head, int(tail)) if is_count(tail) else (name, -1)

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gyre.errors import InvalidInput
+from gyre.numbers import real
 from services.ledger.explorer.answers.attempts import Attempt, chosen, details, ordered
 from services.ledger.explorer.scope import Scope
 
@@ -22,7 +23,7 @@ def listing(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     if scope.after:
         at, _, sample = scope.after.partition(" ")
         try:
-            values |= {"after_s": float(at), "after": sample}
+            values |= {"after_s": real(at), "after": sample}
         except ValueError as error:
             raise InvalidInput(f"after={scope.after}: a cursor of this list") from error
         query += " AND (a.leased_at_s < :after_s OR (a.leased_at_s = :after_s AND a.sample_id > :after))"
