@@ -46,17 +46,26 @@ def asked(whole):
 
 
 @pytest.fixture
-def two_tenants(books_of):
-    facts = history()
-    for group in ACME:
-        task = next(fact.task for fact in facts if isinstance(fact, r.GroupSubmitted) and fact.group_id == group)
-        facts = changed(
-            facts,
-            r.GroupSubmitted,
-            lambda f, g=group: f.group_id == g,
-            task=msgspec.structs.replace(task, tenant="acme"),
-        )
-    return books_of(facts)
+def tenants_of(books_of):
+    """Facts → a ledger in which the groups of ACME are acme's."""
+
+    def build(facts):
+        for group in ACME:
+            task = next(fact.task for fact in facts if isinstance(fact, r.GroupSubmitted) and fact.group_id == group)
+            facts = changed(
+                facts,
+                r.GroupSubmitted,
+                lambda f, g=group: f.group_id == g,
+                task=msgspec.structs.replace(task, tenant="acme"),
+            )
+        return books_of(facts)
+
+    return build
+
+
+@pytest.fixture
+def two_tenants(tenants_of):
+    return tenants_of(history())
 
 
 def test_a_bar_runs_from_its_first_token_to_its_gradient_and_is_split_by_version(asked):
@@ -202,6 +211,45 @@ def test_a_tenant_is_told_nothing_of_anothers_rows(two_tenants, question):
             text = json.dumps(ANSWERS[question](connection, scope("acme", **address)), default=str)
             for index in (0, 2, 4, 5):
                 assert f"g00000{index}" not in text, (question, address)
+
+
+def others_differ(facts):
+    """The same facts of acme's groups; what steps and batches were made of besides is another story."""
+    facts = changed(facts, r.StepUpdated, lambda _: True, metrics={"loss": 77.0, "targets": 7777.0, "grad_norm": 7.0})
+    facts = changed(
+        facts,
+        r.BatchClosed,
+        lambda _: True,
+        turns=7777,
+        truncated_share=0.77,
+        staleness_mean=7.7,
+        staleness_max=7,
+        divisor=7777,
+    )
+    for kind in (r.ExecutionEnded, r.SampleReady):
+        turns = (
+            {"turns": 77, "tokens_sampled": 7777}
+            if kind is r.ExecutionEnded
+            else {"turns": 77, "reward": 0.77, "advantage": 7.7}
+        )
+        facts = changed(facts, kind, lambda fact: fact.execution_id.split("-")[0] not in ACME, **turns)
+    return changed(facts, r.GroupDispatched, lambda fact: fact.group_id not in ACME, queue_wait_s=777.0, promotions=7)
+
+
+@pytest.mark.parametrize("question", sorted(ANSWERS))
+def test_what_a_tenant_is_told_is_the_same_whatever_the_others_do(tenants_of, question):
+    """C12: no figure of all tenants together, of which one that knows its own share could work out the others'."""
+    told = []
+    for facts in (history(), others_differ(history())):
+        database = tenants_of(facts)
+        with database.read() as connection:
+            told.append(
+                [
+                    ANSWERS[question](connection, scope("acme", sample="g000001-e0-a1", purpose="all", **step))
+                    for step in ({}, {"step": 1})
+                ]
+            )
+    assert json.dumps(told[0], default=str) == json.dumps(told[1], default=str)
 
 
 def test_anothers_sample_is_not_there_and_nothing_near_it_is_named(two_tenants):

@@ -6,7 +6,7 @@ The scope's filters choose samples (a step's, a version's, a group's, one); wher
     versions  [{version, at_s, groups, samples, tokens}]    at_s: published; groups dispatched at it, samples and tokens that it sampled
     groups    [{group, task_type, dispatched, executions, trained, dropped}]
     samples   [{sample, group, state, step, versions: [[version, tokens]…], advantage}]
-    steps     [{step, version, samples, targets, at_s, loss}]        `version` is the one it made
+    steps     [{step, version, samples, targets, at_s, loss}]        `version` is the one it made; the figures of all tenants are null for one
     matched, cut
 """
 
@@ -53,7 +53,7 @@ def lineage(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
              "versions": used[row.sample_id]}
             for row in sorted(attempts)
         ],
-        "steps": _steps(connection, scope.run, attempts),
+        "steps": _steps(connection, scope, attempts),
         "matched": len(attempts), "cut": len(ids) >= scope.limit,
     }  # fmt: skip
 
@@ -108,14 +108,15 @@ def _groups(attempts: list[Attempt]) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found)]
 
 
-def _steps(connection: sa.Connection, run: str, attempts: list[Attempt]) -> list[dict[str, Any]]:
+def _steps(connection: sa.Connection, scope: Scope, attempts: list[Attempt]) -> list[dict[str, Any]]:
     numbers = sorted({row.step for row in attempts if row.step is not None})
     query = sa.text(_STEPS).bindparams(sa.bindparam("ids", expanding=True))
     found = []
     for some in in_parts(numbers):
-        for step, version, samples, targets, at_s, metrics in connection.execute(query, {"run": run, "ids": some}):
-            loss = json.loads(metrics or "{}").get("loss")
-            found.append(
-                {"step": step, "version": version, "samples": samples, "targets": targets, "at_s": at_s, "loss": loss}
-            )
+        for step, version, samples, targets, at_s, metrics in connection.execute(
+            query, {"run": scope.run, "ids": some}
+        ):
+            of_all = {"samples": samples, "targets": targets, "loss": json.loads(metrics or "{}").get("loss")}
+            shown = of_all if scope.is_operator else dict.fromkeys(of_all)
+            found.append({"step": step, "version": version, "at_s": at_s, **shown})
     return found

@@ -4,6 +4,7 @@
 
     group_samples [{sample, state, reward, advantage, dispatched, step}]   its group, attempts in order
     batch         {position, samples, cause, turns, truncated_share, staleness_mean, cell}      its place in the batch; null when in none
+                  What a batch and a step are made of is every tenant's: a tenant's session is told null of it here and in `training`.
     segments      [{from_s, to_s, version}]                                stretches by serving version
     updates       [[version, at_s]], published [{version, at_s}]           what the policy did meanwhile
     spans         at most SPANS_MAX of its trace, each with `depth` (parents that are missing or form a circle count as none)
@@ -30,6 +31,11 @@ _PLACE = """
 SELECT p.position, b.samples, b.groups, b.cause, b.turns, b.turns_target, b.truncated_share, b.staleness_mean, b.divisor
 FROM batch_samples p JOIN batches b ON b.run = p.run AND b.step = p.step WHERE p.run = :run AND p.sample_id = :sample
 """
+_OF_ALL = {
+    "batch": ("position", "samples", "groups", "turns", "truncated_share", "staleness_mean", "divisor"),
+    "training": ("batch_turns", "divisor", "step_metrics"),
+}
+"""Figures of a sample's page that are of all tenants together."""
 _MICRO = "SELECT micro_id, cell FROM micro WHERE run = :run AND step = :step AND group_id = :group_id ORDER BY micro_id LIMIT 1"
 
 
@@ -42,6 +48,10 @@ def sample(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     if batch and page["training"]:
         batch |= one(connection, _MICRO, run=scope.run, step=page["training"]["step"], group_id=page["group"])
     found = spans(connection, scope.run, page["trace"]["trace_id"]) if page["trace"]["trace_id"] else []
+    if not scope.is_operator:
+        page["training"], batch = (
+            _without(of, _OF_ALL[name]) for name, of in (("training", page["training"]), ("batch", batch))
+        )
     return {
         **page,
         "group_samples": [
@@ -59,6 +69,10 @@ def sample(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
         "spans": [{**span, "depth": depth} for span, depth in zip(found[:SPANS_MAX], depths(found)[:SPANS_MAX], strict=True)],
         "spans_left_out": max(0, len(found) - SPANS_MAX),
     }  # fmt: skip
+
+
+def _without(figures: dict[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any] | None:
+    return figures and {name: None if name in names else value for name, value in figures.items()}
 
 
 def owned(connection: sa.Connection, scope: Scope) -> dict[str, Any]:

@@ -106,14 +106,15 @@ function Group({ found }) {
 function Place({ found }) {
   const { batch, training } = found;
   if (!batch) return html`<section class="card" aria-label="Its batch"><h2>Its batch</h2><p class="note">${training ? "The batch's closing is not on record yet." : "In no batch."}</p></section>`;
+  const isTold = batch.samples !== null;
   const at = (100 * (batch.position + 0.5)) / Math.max(batch.samples, 1);
   return html`
     <section class="card" aria-label="Its batch"><h2>Its batch${training ? html`, step <${Link} to=${toward("/lineage", { step: training.step })}>${training.step}<//>` : ""}</h2>
-      <svg viewBox="0 0 100 5" width="100%" height="14" preserveAspectRatio="none" role="img" aria-label=${`Position ${batch.position + 1} of ${batch.samples}`}>
-        <rect width="100" height="5" fill="var(--grid)"></rect><rect x=${at - 0.6} width="1.2" height="5" fill="var(--accent)"></rect></svg>
+      ${isTold ? html`<svg viewBox="0 0 100 5" width="100%" height="14" preserveAspectRatio="none" role="img" aria-label=${`Position ${batch.position + 1} of ${batch.samples}`}>
+        <rect width="100" height="5" fill="var(--grid)"></rect><rect x=${at - 0.6} width="1.2" height="5" fill="var(--accent)"></rect></svg>` : html`<p class="note">What else is in it is told to operators only.</p>`}
       <${Facts} of=${[
-        ["Position", `${batch.position + 1} of ${batch.samples}`], ["Groups", number(batch.groups)], ["Complete by", batch.cause], ["Turns", `${number(batch.turns)} of ${number(batch.turns_target)}`],
-        ["Divisor", number(batch.divisor)], ["Truncated share", percent(batch.truncated_share)], ["Mean age", number(batch.staleness_mean)],
+        ...(isTold ? [["Position", `${batch.position + 1} of ${batch.samples}`], ["Groups", number(batch.groups)], ["Complete by", batch.cause], ["Turns", `${number(batch.turns)} of ${number(batch.turns_target)}`],
+        ["Divisor", number(batch.divisor)], ["Truncated share", percent(batch.truncated_share)], ["Mean age", number(batch.staleness_mean)]] : [["Complete by", batch.cause]]),
         ["Gradient by", batch.cell ? html`<${Link} to=${toward("/pressure", { cell: batch.cell })}>${visible(batch.cell)}<//>` : "–"],
       ]} />
     </section>`;
