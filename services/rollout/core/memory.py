@@ -23,8 +23,9 @@ from typing import Any
 from services.rollout.core.normal import Message, merged, root_digest
 from services.rollout.core.toolcalls import Parsed
 
-BODIES_MAX = 4
-"""Conversations of one session that go on beside each other and are remembered: the main agent's, some sub-agents'."""
+BODIES_MAX, BODIES_MIN, BODIES_BYTES_MAX = 32, 4, 4 << 20
+"""Conversations of one session that go on beside each other and are remembered: the main agent's, some sub-agents'. Where they are more than
+BODIES_MIN they have so many bytes at most; the longest ago are forgotten first, and read whole when they come again."""
 PUT_AWAY_CHARS = 512
 """A text this long is worth reading again; shorter ones stay."""
 VALUES_MAX, VALUE_CHARS_MIN, VALUE_CHARS_MAX = 32, 1024, 1 << 20
@@ -102,6 +103,7 @@ class Body:
         """Where in the text of the first piece, behind the head, the first item begins."""
         self.pieces = pieces
         """Its bytes up to the end of the last item: of each item, with what stands before it."""
+        self.size = sum(map(len, pieces))
         self.messages: list[Message] = []
         """What all items are, in normal form; filled by `KnownItems.messages`."""
         self.counts = array("I")
@@ -113,6 +115,10 @@ class Body:
 
     def common(self, body: bytes) -> int:
         """Number of items whose bytes, and all before them, are those of `body`."""
+        if not body.startswith(self.pieces[0]):
+            return 0
+        if len(self.pieces) > 1 and not body.startswith(self.pieces[1], len(self.pieces[0])):
+            return 1  # another conversation: most are told from the rest here
         same = list(map(body.startswith, self.pieces, accumulate(map(len, self.pieces), initial=0)))
         return same.index(False) if False in same else len(same)
 
@@ -216,6 +222,8 @@ class Memory:
         if before in self._bodies and 2 * kept >= len(before.pieces):
             self._bodies.remove(before)
         self._bodies = [*self._bodies[1 - BODIES_MAX :], body]
+        while len(self._bodies) > BODIES_MIN and sum(one.size for one in self._bodies) > BODIES_BYTES_MAX:
+            del self._bodies[0]
 
 
 class _Place:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_
 from typing import Any
@@ -93,6 +93,24 @@ def merged(messages: Iterable[Message], before: list[Message] | None = None) -> 
     return result
 
 
+def together(messages: list[Message], turns: Mapping[str, str]) -> list[Message]:
+    """Calls of one recorded turn that come back one by one, each before its result, as the one turn they are, before all its results. `turns`: of
+    calls that were not alone in theirs, what tells their turns apart."""
+    result = list[Message]()
+    last = -1  # where the turn is whose results are being told
+    for message in messages:
+        turn = turns.get(message.calls[0].call_id) if message.calls else None
+        if turn is not None and last >= 0 and not message.content and turns.get(result[last].calls[-1].call_id) == turn:
+            first = result[last]
+            thought = first.reasoning + message.reasoning
+            result[last] = Message("assistant", first.content, first.calls + message.calls, reasoning=thought)
+            continue
+        if message.role != "tool":
+            last = len(result) if turn is not None else -1
+        result.append(message)
+    return result
+
+
 def canonical_arguments(text: str) -> str:
     """Arguments that mean the same give the same text; what is no JSON stays as it is."""
     try:
@@ -143,6 +161,13 @@ def digests_from(
     for message in messages[len(digests) - 1 :]:
         digests.append(next_digest(digests[-1], message, has_ids))
     return digests
+
+
+def goes_on(digests: Sequence[bytes], earlier: Chain) -> bool:
+    """Whether a conversation with these digests goes on from an earlier one, all but its last words."""
+    count = len(earlier[0])
+    at = min(count, max(count - 2, count // 2 + 1))
+    return at < len(digests) and digests[at] == earlier[1][at]
 
 
 def _same(one: Sequence[Message], other: Sequence[Message]) -> int:

@@ -1,7 +1,6 @@
 """One attempt's model calls: its tokens, its books of turns, and the replies a retry is answered from."""
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +12,7 @@ from msgspec import msgpack, structs
 from gyre.records import CallRecorded, Sampling, array, encode
 from services.rollout.core.calls_xml import schemas_of
 from services.rollout.core.memory import BODIES_MAX, Memory, Values
-from services.rollout.core.normal import Chain, Message, assistant, digests_from, merged, next_digest
+from services.rollout.core.normal import Chain, Message, assistant, digests_from, goes_on, merged, next_digest, together
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
@@ -133,8 +132,10 @@ class Session:
         self.next_index = 0
         self._values = values or Values()
         self.memory = Memory(self._values, self.payloads)
-        self._chains: deque[Chain] = deque(maxlen=BODIES_MAX)
-        """Of the latest requests, the newest first."""
+        self._chains: list[Chain] = []
+        """Of the latest conversations, the newest first."""
+        self._parallel: dict[str, str] = {}
+        """Tool calls that were not alone in their turn → the call that made them."""
         self._by_conversation: dict[bytes, list[bytes]] = {}
         """Digest of a conversation → records of its answered calls as they are encoded: few are ever asked for."""
         self._by_name: dict[str, bytes] = {}
@@ -143,24 +144,24 @@ class Session:
     def prompt(self, request: ChatRequest, model: Model, encode: Encode | None = None) -> Prompt:
         """Recorded tokens as far as they reach, rendering of the rest; `encode`: how its text becomes ids, where that is not the template's.
         Raises InvalidInput when the template refuses, and what `encode` raises."""
+        messages = together(request.messages, self._parallel) if self._parallel else request.messages
         digests = digests_from(
-            self._values.root_digest(request.tools), request.messages, self._chains, model.renderer.shows_ids
+            self._values.root_digest(request.tools), messages, self._chains, model.renderer.shows_ids
         )
-        self._chains.appendleft((request.messages, digests))
+        others = (chain for chain in self._chains if not goes_on(digests, chain))
+        self._chains = [(messages, digests), *others][:BODIES_MAX]
         if (begun := self._begun(request.prefill, digests[-1], model)) is not None:
             return Prompt(begun, *self.trie.place(begun), digests[-1])
         count, known = self.trie.deepest(digests)
         if known is None:
-            new = model.renderer.whole(request.messages, request.tools, self.payloads, encode)
+            new = model.renderer.whole(messages, request.tools, self.payloads, encode)
         else:
-            new = model.renderer.after_reply(
-                request.messages, count, known.last_token(), request.tools, self.payloads, encode
-            )
+            new = model.renderer.after_reply(messages, count, known.last_token(), request.tools, self.payloads, encode)
         if prefix := model.prefix(request):
             new = new + model.template.encode(prefix)
         ids = np.concatenate([*(known.pieces() if known is not None else ()), np.array(new, np.int32)])
         parent, kept = self.trie.place(ids, known)
-        last = request.messages[-1]
+        last = messages[-1]
         begins = (digests[-2], last) if last.role == "assistant" else None
         return Prompt(ids, parent, kept, digests[-1], begins, model.renderer.shows_ids)
 
@@ -227,6 +228,8 @@ class Session:
         if record.finish_reason != "cancelled":
             self.turns += 1
             self.payloads.update(record.tool_payloads)
+            if len(record.tool_payloads) > 1:
+                self._parallel.update(dict.fromkeys(record.tool_payloads, record.call_id))
             self._by_conversation.setdefault(bytes.fromhex(record.message_digest), []).append(ready.packed)
             self._by_name.update(dict.fromkeys((record.call_id, *record.tool_payloads), ready.packed))
             self.memory.recall = partial(self.reply, model=model)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.rollout.core.anthropic import parse_messages_request
-from services.rollout.core.memory import BODIES_MAX, KnownItems, Memory, Values
+from services.rollout.core.memory import BODIES_BYTES_MAX, BODIES_MAX, BODIES_MIN, KnownItems, Memory, Values
 from services.rollout.core.normal import digests_from, prefix_digests, root_digest
 from services.rollout.core.options import BadRequest
 from services.rollout.core.request import ChatRequest, parse_request
@@ -181,3 +181,24 @@ def test_long_values_are_decoded_once_for_all_sessions_and_nothing_else_is_taken
     assert read(tools, seed=1) is first
     assert read(others) is not first and read(others) != first
     assert read([]) == []
+
+
+def test_long_bodies_of_many_conversations_are_bounded_by_their_bytes():
+    """The longest ago are forgotten first; a few always stay, whatever they take."""
+    memory = Memory()
+
+    def read(index: int, size: int) -> int:
+        """How many of its items are known."""
+        items = [{"role": "user", "content": f"{index} " + "x" * size}, {"role": "user", "content": "on"}]
+        body = json.dumps({"messages": items}).encode()
+        kept = memory.read(body, "messages")["messages"].kept
+        parse_request(body, memory)
+        return kept
+
+    for index in range(12):
+        read(index, BODIES_BYTES_MAX // 8)
+    assert BODIES_MIN < len(memory._bodies) <= 8
+    assert [read(index, BODIES_BYTES_MAX // 8) for index in (11, 0)] == [2, 0]
+    for index in range(8):
+        read(index, BODIES_BYTES_MAX)
+    assert len(memory._bodies) == BODIES_MIN

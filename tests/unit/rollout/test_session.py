@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gyre.records import array
+from services.rollout.core import normal
 from services.rollout.core.session import Model, Session
 from services.rollout.core.template import ChatTemplate
 
@@ -118,6 +119,43 @@ def test_an_assistant_turn_split_into_several_messages_does_not_fork(model):
     assert harness.ids([*START, *split, *results]) == harness.ids([*START, whole, *results])
     prompt = harness.session.prompt(request([*START, *split, *results]), model)
     assert prompt.parent.call_id == harness.records[0].call_id
+
+
+@pytest.mark.parametrize("text", ["", "look\n"])
+def test_calls_of_one_turn_that_come_back_each_with_its_result_are_the_recorded_turn(model, text):
+    """B2: some clients tell parallel calls one after the other. Two turns that were two stay two."""
+    harness = Harness(model)
+    reply = harness.call(START, text + tool_text("read_file", "{}") + tool_text("run_tests", "{}"))
+    whole, results = reply_message(reply), [tool_message(reply, 0, "a"), tool_message(reply, 1, "b")]
+    first, second = whole["tool_calls"]
+    one_by_one = [
+        whole | {"tool_calls": [first]},
+        results[0],
+        {"role": "assistant", "tool_calls": [second]},
+        results[1],
+    ]
+    prompt = harness.session.prompt(request([*START, *one_by_one]), model)
+    assert harness.goes_on(prompt) and prompt.ids.tolist() == harness.ids([*START, whole, *results])
+    said = [*START, *one_by_one, reply_message(harness.call([*START, *one_by_one], tool_text("read_file", "{}")))]
+    third = tool_message(model.again(harness.records[-1]), 0, "c")
+    assert harness.goes_on(harness.session.prompt(request([*said, third]), model))
+    spoken = [*one_by_one[:2], one_by_one[2] | {"content": "and"}, results[1]]
+    assert not harness.goes_on(harness.session.prompt(request([*START, *spoken]), model), 0)
+
+
+def test_many_conversations_beside_each_other_cost_what_is_new_in_each(model, monkeypatch):
+    """Sub-agents take turns: what was digested of one is not digested again because others spoke meanwhile."""
+    harness, digested, real = Harness(model), [], normal.next_digest
+    monkeypatch.setattr(normal, "next_digest", lambda *args: digested.append(args) or real(*args))
+    talks = [[START[0], {"role": "user", "content": f"agent {index}"}] for index in range(12)]
+    for turn in range(8):
+        for talk in talks:
+            before = len(digested)
+            talk += [reply_message(harness.call(talk, f"said {turn}")), {"role": "user", "content": "on"}]
+            assert len(digested) - before <= 2
+    for _ in range(4):
+        harness.ids(talks[0])
+    assert len(harness.session._chains) == len(talks), "one conversation is remembered once"
 
 
 @pytest.mark.parametrize("kind", ["edited reply", "edited user", "tools", "system", "arguments"])
