@@ -24,7 +24,7 @@ from gyre.env.mcp.server import reply_to
 from gyre.env.outside.gate import Gate
 from gyre.env.outside.proxy import Proxy, Rules
 from gyre.env.outside.relay import Relay
-from gyre.env.outside.wire import Connection, Reply, Request, TooLarge, refusal
+from gyre.env.outside.wire import Connection, NotAdmitted, Reply, Request, TooLarge, refusal
 from gyre.env.recording import Journal
 from gyre.errors import Unavailable
 from gyre.tasks import end
@@ -178,6 +178,10 @@ class ToolGateway:
             self._thinning = asyncio.create_task(self._thin())
         try:
             await self._converse(connection)
+        except NotAdmitted:
+            with contextlib.suppress(h11.LocalProtocolError, OSError):
+                await connection.send(_unknown())
+                await connection.linger()
         except TooLarge as error:
             with contextlib.suppress(h11.LocalProtocolError, OSError):
                 await connection.send(refusal(413, "too_large", str(error)))
@@ -235,26 +239,23 @@ class ToolGateway:
         self._unknown.pop(asyncio.current_task(), None)
         return True
 
-    async def _next(self, connection: Connection, is_known: bool) -> Request | None:
+    async def _next(self, connection: Connection, is_known: bool, is_inside: bool) -> Request | None:
         left_s = connection.opened_s + self._outside.rules.unknown_s - time.monotonic()
         try:
             async with asyncio.timeout(None if is_known else left_s):
-                return await connection.next()
+                return await connection.next(lambda head: is_inside or self._who(head) is not None)
         except TimeoutError:
             return None
 
     async def _answer(self, connection: Connection, held: list[_Admitted]) -> None:
         base, inside = "", None
-        while (request := await self._next(connection, bool(held))) is not None:
+        while (request := await self._next(connection, bool(held), inside is not None)) is not None:
             if request.target.startswith("/") and not base and (said := self.host(request)) is not None:
                 await connection.send(said)
                 continue
             admitted = inside or self._who(request)
             if admitted is None:
-                challenge = ("proxy-authenticate", 'Basic realm="execution"')
-                await connection.send(
-                    refusal(407, "unknown_execution", "say which execution this is: NAME:TOKEN", challenge)
-                )
+                await connection.send(_unknown())
             elif not self._take_seat(admitted, held):
                 text = f"{admitted.connections} connections of this execution are open"
                 await connection.send(refusal(503, "overloaded", text, ("retry-after", "1")))
@@ -296,6 +297,11 @@ class ToolGateway:
         name = path.removeprefix("/mcp/")
         said = await reply_to(request.body, lambda message: admitted.relay.handle(name, message))
         return Reply(202) if said is None else Reply(200, said.encode(), _JSON)
+
+
+def _unknown() -> Reply:
+    challenge = ("proxy-authenticate", 'Basic realm="execution"')
+    return refusal(407, "unknown_execution", "say which execution this is: NAME:TOKEN", challenge)
 
 
 def usage(gate: Gate) -> dict[str, int | str]:

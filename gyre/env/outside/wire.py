@@ -6,6 +6,7 @@ import contextlib
 import re
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import h11
@@ -73,6 +74,10 @@ class TooLarge(InvalidInput):
     """A request's body is over the bound."""
 
 
+class NotAdmitted(InvalidInput):
+    """Who asks is nobody, and has more to say than a head."""
+
+
 class Connection:
     """`next` a request, `send` its reply, and so on; either side may close."""
 
@@ -87,8 +92,9 @@ class Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._method = ""
 
-    async def next(self) -> Request | None:
-        """None: the client is gone or silent. Raises h11.RemoteProtocolError, TooLarge."""
+    async def next(self, admits: Callable[[Request], bool] = lambda head: True) -> Request | None:
+        """None: the client is gone or silent. `admits` is asked about a head whose body is still to come: nothing of it is read for nobody.
+        Raises h11.RemoteProtocolError, TooLarge, NotAdmitted."""
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
         if self._http.our_state is not h11.IDLE:
@@ -101,8 +107,11 @@ class Connection:
                 return None
             if isinstance(event, h11.Request):
                 head = event
+                self._method = head.method.decode()
                 if head.method == b"CONNECT":
                     break
+                if _has_body(head) and not admits(_request(head)):
+                    raise NotAdmitted("a body, and nobody's")
                 if self._http.they_are_waiting_for_100_continue:
                     self.writer.write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])))
             elif isinstance(event, h11.Data):
@@ -111,9 +120,7 @@ class Connection:
                     raise TooLarge(f"the request has more than {self._bytes_max} bytes")
             elif isinstance(event, h11.EndOfMessage):
                 break
-        self._method = head.method.decode()
-        headers = [(text_of(key), text_of(value)) for key, value in head.headers]
-        return Request(self._method, text_of(head.target), headers, bytes(body))
+        return _request(head, bytes(body))
 
     async def send(self, reply: Reply) -> None:
         """With its length; what the client must not see of the reply's framing is ours to say."""
@@ -161,3 +168,12 @@ class Connection:
             self.has_spoken = True
             self._http.receive_data(data)
         return None if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED else event
+
+
+def _request(head: h11.Request, body: bytes = b"") -> Request:
+    headers = [(text_of(key), text_of(value)) for key, value in head.headers]
+    return Request(head.method.decode(), text_of(head.target), headers, body)
+
+
+def _has_body(head: h11.Request) -> bool:
+    return any(key == b"transfer-encoding" or (key == b"content-length" and int(value)) for key, value in head.headers)

@@ -119,3 +119,24 @@ async def test_wrong_keys_do_not_make_a_connection_known():
             for reader in readers:
                 assert (await reader.readline()).startswith(b"HTTP/1.1 407")
             assert len(made._unknown) == 3
+
+
+async def test_who_is_nobody_is_told_so_before_a_body_is_read():
+    """Of four MiB that are announced nothing has come: whoever waited for them could be made to hold as much for each connection."""
+    heads = (b"POST http://127.0.0.1:1/a", b"POST /mcp/x", b"PUT /usage")
+    for more in (b"content-length: 4194304", b"transfer-encoding: chunked"):
+        async with gateway(Outside(rules=FEW)) as made:
+            for head in heads:
+                async with opened(made, 1, head + b" HTTP/1.1\r\nhost: x\r\n" + more + b"\r\n\r\n") as (reader,):
+                    async with asyncio.timeout(WAIT_S):
+                        assert (await reader.readline()).startswith(b"HTTP/1.1 407")
+
+
+async def test_one_that_has_no_body_may_say_who_it_is_on_the_same_connection():
+    async with gateway(Outside(rules=FEW)) as made:
+        mine = journal()
+        way = made.admit("e0-a1", lambda: mine)
+        first = b"POST /usage HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+        async with opened(made, 1, first + usage_of(way)) as (reader,), asyncio.timeout(WAIT_S):
+            seen = await reader.readuntil(b"quota_left")
+        assert seen.startswith(b"HTTP/1.1 407") and b"HTTP/1.1 200" in seen
