@@ -15,6 +15,7 @@ def simulate(arguments: tuple[str, ...]) -> None:
     SPEC.toml            cluster, workload, training and scheduler settings
     --set FIELD=VALUE    override one field of SPEC
     --seeds N, --seed N  how many seeds, and the first of them
+    --limit SECONDS      how long one seed's run may take, an hour by default
     --plot FILE.svg      picture of cell roles, waterlevel and staleness
     --ablation           the published ablation instead, every row and the best of each mode
     --calibration NAME   the cluster it is computed on

@@ -12,6 +12,7 @@ from gyre.config import SchedulerConfig
 from gyre.errors import Conflict
 from services.scheduler.core import State
 from services.scheduler.core.fleet import Cell
+from services.scheduler.simulator.bounds import YEAR_H
 from services.scheduler.simulator.spec import Cluster
 
 HOUR_S = 3600.0
@@ -64,7 +65,7 @@ def _workload(state: State) -> tuple[dict[str, Any], float, float, list[str]]:
     groups = [group for group in state.history.groups if group.tokens]
     token_s, slowdown = state.history.speed()
     walls = [group.wall_s for group in groups] or [group.task.limits.wall_s for group in state.groups.values()]
-    wall_h = (max(walls) if walls else WALL_FACTOR * mean_s) / HOUR_S
+    wall_h = min(YEAR_H, (max(walls) if walls else WALL_FACTOR * mean_s) / HOUR_S)
     if len(groups) >= GROUPS_MIN and token_s > 0.0:
         hours = [[max(1, tokens) * token_s / HOUR_S for tokens in group.tokens] for group in groups]
         load = {"kind": "history", "history_h": hours, "wall_limit_h": wall_h}

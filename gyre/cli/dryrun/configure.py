@@ -24,6 +24,8 @@ TURN_TOKENS = 96
 DEVICE = "emulated"
 EXECUTION_S_MIN = 1.0
 """Below this the median execution is no longer than what the services need to lease, start and end it."""
+LOAD_MIN = 0.001
+"""A knee below it is no curve of an engine's."""
 
 _replace = msgspec.structs.replace
 
@@ -71,6 +73,10 @@ def _check_workload(config: Config, where: str) -> None:
         raise ConfigError(
             f"{where}: emulation.work_median_s {given.work_median_s:g} is not below tasks.wall_s {wall_s:g}: most executions would be cut; "
             "say in [emulation] how long yours are and what training a group costs (`gyre config show` explains each field)"
+        )
+    if given.load_curve == "power" and given.load_a < LOAD_MIN:
+        raise ConfigError(
+            f"{where}: emulation.load_a {given.load_a:g} of the load curve `power` leaves a cell no speed: at least {LOAD_MIN}"
         )
     if given.work_median_s / given.time_scale < EXECUTION_S_MIN:
         raise ConfigError(

@@ -16,6 +16,10 @@ from gyre.errors import Unavailable
 from gyre.supervisor.child import die_with_parent, last_words
 
 HOUR_S = 3600.0
+LIMIT_S = 600.0
+"""A run of a dry run's size takes a second."""
+WALL_H_MAX = 8766.0
+"""What the simulator takes, a year: a longer limit is none."""
 SEEDS = 20
 """Draws of the workload whose mean is taken: the error of the mean of 12 steps is then about a hundredth."""
 
@@ -35,7 +39,7 @@ def specification(config: Config) -> dict[str, Any]:
         },
         "workload": {
             "median_h": given.work_median_s / HOUR_S, "sigma": given.work_sigma, "group_share": given.group_share,
-            "wall_limit_h": config.tasks.wall_s / HOUR_S, "environment_share": given.environment_share,
+            "wall_limit_h": min(WALL_H_MAX, config.tasks.wall_s / HOUR_S), "environment_share": given.environment_share,
         },
         "training": {"group_node_h": given.group_training_s / HOUR_S, "age_steps_max": config.trajproc.age_steps_max},
         "scheduler": scheduler,
@@ -54,7 +58,10 @@ async def predicted_h(config: Config, folder: Path) -> float:
             env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True, preexec_fn=die_with_parent,
         )  # fmt: skip
         try:
-            output, _ = await process.communicate()
+            async with asyncio.timeout(LIMIT_S):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            raise Unavailable(f"the simulator was not done within {LIMIT_S:g} s (log: {log})") from None
         finally:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -14,9 +14,10 @@ from services.scheduler.simulator import report
 from services.scheduler.simulator.rows import DEFAULT_CALIBRATION, calibration
 from services.scheduler.simulator.run import traced
 from services.scheduler.simulator.spec import Spec, parse
-from services.scheduler.simulator.sweep import progress, run_all
+from services.scheduler.simulator.sweep import progress, run_all, within
 
-SEEDS = 3
+SEEDS, SEEDS_MAX = 3, 10_000
+LIMIT_S = 3600.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,7 +30,7 @@ SEEDS = 3
     help="Override one field of SPEC; may be repeated.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(min=1), help=f"How many seeds to run: {SEEDS} by default, 5 with --ablation."
+    "--seeds", type=click.IntRange(1, SEEDS_MAX), help=f"How many seeds to run: {SEEDS} by default, 5 with --ablation."
 )
 @click.option(
     "--seed", type=int, default=1, show_default=True, help="The first of them (of SPEC; the ablation has its own)."
@@ -38,6 +39,14 @@ SEEDS = 3
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write a picture (SVG) of the first seed: roles, waterlevel, staleness.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=LIMIT_S,
+    show_default=True,
+    help="Seconds that one seed's run may take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs; with --ablation one object a line.")
 @click.option("--ablation", "is_ablation", is_flag=True, help="The paper's table instead of SPEC.")
@@ -50,8 +59,8 @@ SEEDS = 3
 )
 @click.option("--quick", is_flag=True, help="Of the ablation: without the search for each mode's best.")
 def simulate_command(
-    spec_file: Path | None, overrides: tuple[str, ...], seeds: int | None, seed: int, plot: Path | None, as_json: bool, is_ablation: bool,
-    calibration_name: str, quick: bool,
+    spec_file: Path | None, overrides: tuple[str, ...], seeds: int | None, seed: int, plot: Path | None, limit_s: float, as_json: bool,
+    is_ablation: bool, calibration_name: str, quick: bool,
 ) -> None:  # fmt: skip
     """Simulate SPEC.toml, or the paper's ablation, with the scheduler's own policy in virtual time."""
     if is_ablation == (spec_file is not None):
@@ -59,7 +68,7 @@ def simulate_command(
     if is_ablation:
         _ablation(calibration_name, seeds, as_json, not quick)
     else:
-        _one(_load(spec_file, overrides), seeds or SEEDS, seed, plot, as_json)
+        _one(_load(spec_file, overrides), seeds or SEEDS, seed, plot, limit_s, as_json)
 
 
 def _load(path: Path, overrides: tuple[str, ...]) -> Spec:
@@ -72,14 +81,16 @@ def _load(path: Path, overrides: tuple[str, ...]) -> Spec:
     return parse(tree)
 
 
-def _one(spec: Spec, seeds: int, first: int, plot: Path | None, as_json: bool) -> None:
+def _one(spec: Spec, seeds: int, first: int, plot: Path | None, limit_s: float, as_json: bool) -> None:
     runs = range(first, first + seeds)
-    found = run_all([("run", spec, seed) for seed in runs], progress(spec.name or "simulation"))
+    found = run_all([("run", spec, seed) for seed in runs], progress(spec.name or "simulation"), limit_s=limit_s)
     results = [found["run", seed] for seed in runs]
     if plot is not None:
         from services.scheduler.simulator.picture import draw
 
-        plot.write_text(draw(spec, traced(spec, first, planner_of(spec))[1]))
+        with within(limit_s):
+            trace = traced(spec, first, planner_of(spec))[1]
+        plot.write_text(draw(spec, trace))
     if as_json:
         print_json(
             {

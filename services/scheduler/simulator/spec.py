@@ -11,11 +11,26 @@ from gyre.config import SchedulerConfig
 from gyre.config.load import no_numbers, tier_problems
 from gyre.config.staleness import law_steps
 from gyre.errors import InvalidInput
-
-Positive = Annotated[float, Meta(gt=0.0)]
-NotNegative = Annotated[float, Meta(ge=0.0)]
-Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Count = Annotated[int, Meta(ge=1)]
+from services.scheduler.simulator.bounds import (
+    EXECUTIONS_MAX,
+    FAILURE_EVERY_H_MIN,
+    OUTSTANDING_MAX,
+    SLOTS_MAX,
+    Factor,
+    Failures,
+    Hours,
+    NodeHours,
+    Nodes,
+    Seconds,
+    Share,
+    Slots,
+    SlotsPerNode,
+    Slowdown,
+    Spread,
+    Steps,
+    StepsAtLeastOne,
+    Tasks,
+)
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,8 +42,8 @@ class Speed(_Section):
 
     family: Literal["hyperbolic", "knee"] = "hyperbolic"
     """hyperbolic: 1/(1 + slowdown·x). knee: min(1, (knee/x)^power)."""
-    slowdown: NotNegative = 0.675
-    knee: Positive = 0.6
+    slowdown: Slowdown = 0.675
+    knee: Factor = 0.6
     power: Share = 0.8
 
     def at(self, load: float) -> float:
@@ -40,30 +55,30 @@ class Speed(_Section):
 class Cluster(_Section):
     """Cells in order, and what it costs to change them. The number of cells is `scheduler.cells`."""
 
-    nodes_per_cell: Count = 4
-    cell_nodes: list[Count] = []
+    nodes_per_cell: Nodes = 4
+    cell_nodes: list[Nodes] = []
     """Nodes of each cell where they differ (a fixed split is one training cell and one standalone cell); empty: all alike."""
-    slots_per_node: Positive = 10.0
+    slots_per_node: SlotsPerNode = 10.0
     """Executions a node serves at once; the rest queues."""
-    cell_slots: list[Count] = []
+    cell_slots: list[Slots] = []
     """Executions each cell serves at once where that does not follow from its nodes; empty: `slots_per_node` times its nodes."""
     speed: Speed = Speed()
-    into_training_s: NotNegative = 8.52
-    into_rollout_s: NotNegative = 3.46
+    into_training_s: Seconds = 8.52
+    into_rollout_s: Seconds = 3.46
     """Seconds a cell serves nobody while it changes its role (the paper's figures)."""
-    eviction_s: NotNegative = 30.0
+    eviction_s: Seconds = 30.0
     """Work added to a running execution that is moved or paused: its prefix is computed again."""
-    publish_s: NotNegative = 0.0
+    publish_s: Seconds = 0.0
     """Seconds between a burst's last update and its publish."""
     role_transfer: bool = True
     """Whether running executions are moved when their cell leaves. False: it takes no new ones and must drain first."""
     rebalance: bool = False
     """Whether a cell that comes back takes running executions over from fuller ones, at `eviction_s` each."""
-    failure_every_h: NotNegative = 0.0
+    failure_every_h: Failures = 0.0
     """Mean hours between failures of one cell; 0: none. What ran there moves, at `eviction_s`."""
-    repair_h: Positive = 0.5
+    repair_h: Hours = 0.5
     slow_cell_share: Share = 0.0
-    slow_cell_factor: Positive = 1.0
+    slow_cell_factor: Factor = 1.0
     """Straggling cells: this share of the cells (from the last on) decodes at `1/slow_cell_factor` of the speed."""
 
 
@@ -73,36 +88,36 @@ class Workload(_Section):
     kind: Literal["lognormal", "agent_runs", "history"] = "lognormal"
     """agent_runs: durations of public agents' runs (data/README.md), a task's runs resampled, scaled to `mean_h`. history: whole groups of
     `history_h`, resampled."""
-    history_h: list[list[Positive]] = []
+    history_h: list[list[Hours]] = []
     """history: the work of each member of each group seen so far; a member that the wall limit cut counts as what it had done."""
-    median_h: Positive = 1.0
-    sigma: NotNegative = 0.5
+    median_h: Hours = 1.0
+    sigma: Spread = 0.5
     """Standard deviation of the logarithm."""
     group_share: Share = 0.3
     """r: share of the log-variance that is common to a group."""
-    mean_h: Positive = 1.0
+    mean_h: Hours = 1.0
     """agent_runs: mean work to which the runs are scaled."""
     agent: str = ""
     """agent_runs: only this agent's; empty: each group has one agent's."""
-    tasks: Count = 1
+    tasks: Tasks = 1
     """lognormal: distinct tasks, each with its own common factor, that come again and again. 1: every group is new, nothing can be learnt."""
-    wall_limit_h: Positive = 4.0
+    wall_limit_h: Hours = 4.0
     """Executions are cut here, from their start, and trained all the same (B4)."""
     environment_share: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.0
     """Share of an execution's time on an empty node that it waits for its environment, whatever the load."""
     straggler_share: Share = 0.0
-    straggler_factor: Positive = 1.0
+    straggler_factor: Factor = 1.0
     """This share of the executions takes `straggler_factor` times the work."""
-    work_growth: Positive = 1.0
-    training_growth: Positive = 1.0
+    work_growth: Factor = 1.0
+    training_growth: Factor = 1.0
     """Drift: factors that work and training cost reach, geometrically, at `drift_steps`."""
-    drift_steps: Count = 60
+    drift_steps: StepsAtLeastOne = 60
 
 
 class Training(_Section):
     """A step is `scheduler.groups_per_step` groups of `group_node_h` node-hours each."""
 
-    group_node_h: Positive = 6.0
+    group_node_h: NodeHours = 6.0
     unique_token_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
     """What tree packing leaves of the cost (B8)."""
     age_steps_max: Annotated[int, Meta(ge=0)] = 0
@@ -112,11 +127,11 @@ class Training(_Section):
 class Horizon(_Section):
     """What is measured."""
 
-    first_steps: Count = 12
+    first_steps: StepsAtLeastOne = 12
     """Wall time to this update, from the start."""
-    warmup_steps: Annotated[int, Meta(ge=0)] = 12
+    warmup_steps: Steps = 12
     """Left out of the steady state; rounded up to whole bursts."""
-    steady_steps: Annotated[int, Meta(ge=0)] = 60
+    steady_steps: Steps = 60
     """Rounded up to whole bursts; 0 measures the first steps only."""
     is_whole_run: bool = False
     """Whether the run ends with `first_steps`: nothing is sent that no step of it trains, so its last steps wait for their slowest groups.
@@ -211,6 +226,7 @@ def check(spec: Spec) -> None:
         raise InvalidInput(
             f"cluster.slots_per_node {spec.cluster.slots_per_node:g} leaves a cell without a slot: at least {1 / min(nodes):g}"
         )
+    _check_size(spec)
     if chosen.group_size > largest:
         raise InvalidInput(
             f"scheduler.group_size {chosen.group_size} is larger than any cell: at most {largest} executions fit into one"
@@ -233,6 +249,38 @@ def check(spec: Spec) -> None:
             f"{math.ceil(spec.staleness_steps)}"
         )
     _check_roles(spec)
+
+
+def _check_size(spec: Spec) -> None:
+    """What would not fit into memory, or would not end."""
+    chosen, horizon = spec.scheduler, spec.horizon
+    if (held := sum(spec.cell_slots)) > SLOTS_MAX:
+        raise InvalidInput(
+            f"the cells hold {held:,} executions at once (cluster.slots_per_node, nodes, scheduler.cells): at most {SLOTS_MAX:,} in all"
+        )
+    if 0.0 < spec.cluster.failure_every_h < FAILURE_EVERY_H_MIN:
+        raise InvalidInput(
+            f"cluster.failure_every_h {spec.cluster.failure_every_h:g} is too often for any work to be done: 0 for none, or at least "
+            f"{FAILURE_EVERY_H_MIN}"
+        )
+    ahead = chosen.extra_depth_steps + chosen.steps_per_publish
+    if horizon.is_whole_run:
+        ahead = min(ahead, horizon.first_steps)
+    a_step = chosen.groups_per_step * chosen.group_size
+    if ahead * a_step > OUTSTANDING_MAX:
+        raise InvalidInput(
+            f"{ahead:,.6g} steps of {a_step:,} executions would be dispatched ahead (scheduler.extra_depth_steps + steps_per_publish, times "
+            f"groups_per_step · group_size): at most {OUTSTANDING_MAX:,} executions, {OUTSTANDING_MAX / a_step:,.6g} steps of so many"
+        )
+    steps = (
+        max(horizon.first_steps, horizon.warmup_steps + horizon.steady_steps + 2 * (chosen.steps_per_publish - 1))
+        + ahead
+    )
+    if steps * a_step > EXECUTIONS_MAX:
+        raise InvalidInput(
+            f"{steps:,.6g} steps (horizon, and what is dispatched ahead) of {a_step:,} executions are too much to simulate: at most "
+            f"{EXECUTIONS_MAX:,} executions, {EXECUTIONS_MAX / a_step:,.6g} steps of so many"
+        )
 
 
 def _check_roles(spec: Spec) -> None:

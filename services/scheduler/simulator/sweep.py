@@ -1,12 +1,16 @@
 """Many runs over a few processes, elastic_plus with its planner, with progress on stderr."""
 
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
 from multiprocessing import get_context
 
+from gyre.errors import InvalidInput
 from services.scheduler.planner import planner_of
 from services.scheduler.simulator.measures import Result
 from services.scheduler.simulator.run import simulate
@@ -21,28 +25,54 @@ Job = tuple[Hashable, Spec, int]
 
 
 def run_all(
-    jobs: Iterable[Job], say: Callable[[int, int], None] | None = None, processes: int = PROCESSES
+    jobs: Iterable[Job], say: Callable[[int, int], None] | None = None, processes: int = PROCESSES, limit_s: float = 0.0
 ) -> dict[tuple[Hashable, int], Result]:
-    """(name, seed) → result of each job; the same jobs give the same answer with any number of processes."""
+    """(name, seed) → result of each job; the same jobs give the same answer with any number of processes.
+
+    `say` is told (done, all) all the while. Raises InvalidInput when one job has taken `limit_s` seconds; 0: as long as it takes.
+    """
     jobs = list(jobs)
     found: dict[tuple[Hashable, int], Result] = {}
-    if processes <= 1 or len(jobs) <= 2:
-        for number, job in enumerate(jobs, 1):
-            found[job[0], job[2]] = _run(job)
-            if say:
-                say(number, len(jobs))
-        return found
+    if processes <= 1 or (len(jobs) <= 2 and say is None):
+        return {(job[0], job[2]): _run(job, limit_s) for job in jobs}
     with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
-        chunk = max(1, min(16, len(jobs) // (8 * processes)))
-        for number, (job, result) in enumerate(zip(jobs, pool.map(_run, jobs, chunksize=chunk), strict=True), 1):
-            found[job[0], job[2]] = result
+        todo = iter(jobs)
+        # No more is handed over than runs at once: what waits in the pool could not be called back when one fails.
+        asked = {pool.submit(_run, job, limit_s): job for job in islice(todo, processes)}
+        while asked:
+            done, _ = wait(asked, REDRAW_S, FIRST_COMPLETED)
+            for one in done:
+                job = asked.pop(one)
+                found[job[0], job[2]] = one.result()
+            asked |= {pool.submit(_run, job, limit_s): job for job in islice(todo, len(done))}
             if say:
-                say(number, len(jobs))
+                say(len(found), len(jobs))
     return found
 
 
-def _run(job: Job) -> Result:
-    return simulate(job[1], job[2], planner_of(job[1]))
+@contextmanager
+def within(limit_s: float) -> Iterator[None]:
+    """Raises InvalidInput in the middle of what has not ended after so many seconds; 0: it may take any time. For a process's main thread."""
+
+    def over(signum: int, frame: object) -> None:
+        raise InvalidInput(
+            f"one run was not done within {limit_s:g} s: simulate fewer steps or executions, or allow more with --limit"
+        )
+
+    before = signal.signal(signal.SIGALRM, over) if limit_s else None
+    try:
+        if limit_s:
+            signal.setitimer(signal.ITIMER_REAL, limit_s)
+        yield
+    finally:
+        if limit_s:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def _run(job: Job, limit_s: float) -> Result:
+    with within(limit_s):
+        return simulate(job[1], job[2], planner_of(job[1]))
 
 
 def progress(what: str) -> Callable[[int, int], None]:
@@ -56,12 +86,13 @@ def progress(what: str) -> Callable[[int, int], None]:
         if done < all_ and now_s - last_s < (REDRAW_S if is_terminal else 10.0):
             return
         last_s = now_s
-        left_s = (now_s - started_s) / done * (all_ - done)
-        text = (
-            f"{what}: {done} of {all_} runs, {left_s:.0f} s left"
-            if done < all_
-            else f"{what}: {all_} runs in {now_s - started_s:.1f} s"
-        )
+        passed_s = now_s - started_s
+        if done == all_:
+            text = f"{what}: {all_} runs in {passed_s:.1f} s"
+        elif done:
+            text = f"{what}: {done} of {all_} runs, {passed_s / done * (all_ - done):.0f} s left"
+        else:
+            text = f"{what}: the first of {all_} runs, for {passed_s:.0f} s so far"
         print(
             f"\r{text:<70}" if is_terminal else text,
             end="\n" if done == all_ or not is_terminal else "",

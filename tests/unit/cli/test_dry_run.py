@@ -128,6 +128,22 @@ def test_a_workload_that_does_not_suit_the_run_is_refused(emulation, said):
         variants(TREE | {"emulation": emulation}, "test")
 
 
+@pytest.mark.parametrize(
+    ("emulation", "said"),
+    [
+        ({"work_sigma": 1000.0}, r"<= 5\.0 .*work_sigma"),
+        ({"into_training_s": 1e12}, r"<= 86400\.0 .*into_training_s"),
+        ({"group_training_s": 1e12}, "group_training_s"),
+        ({"load_curve": "power", "load_p": 2.0}, r"<= 1\.0 .*load_p"),
+        ({"load_curve": "power", "load_a": 0.0}, "load_a 0 .*at least 0.001"),
+    ],
+)
+def test_what_could_not_be_emulated_or_predicted_is_refused_before_anything_starts(emulation, said):
+    """Bad input: the simulator is asked at the end, when hours have been spent; its bounds are those of the configuration."""
+    with pytest.raises(ConfigError, match=said):
+        variants(TREE | {"emulation": emulation}, "test")
+
+
 def test_a_file_that_is_none_is_a_user_error(tmp_path):
     """Bad input: exit code 2 and one line; nothing was started."""
     result = CliRunner().invoke(gyre, ["dry-run", str(tmp_path / "none.toml")])

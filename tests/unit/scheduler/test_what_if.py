@@ -66,6 +66,10 @@ def test_knobs_are_toml_and_impossible_ones_say_what_is_possible(lived):
         ({"extra_depth_steps": "-1"}, "extra_depth_steps"),
         ({"mode": "async"}, "training_cells"),
         ({"mode": "x"}, "mode"),
+        ({"steps_per_publish": "1000000"}, "would be dispatched ahead .*at most 1,000,000 executions"),
+        ({"extra_depth_steps": "1e9"}, "would be dispatched ahead"),
+        ({"cell_capacity": "1e300"}, "<= 100000.0 .*slots_per_node"),
+        ({"cells": "1024", "cell_capacity": "1000"}, "hold 1,024,000 executions at once"),
     ):
         with pytest.raises(InvalidInput, match=why):
             parse(what_if.with_knobs(base, knobs))
