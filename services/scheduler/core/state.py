@@ -132,7 +132,7 @@ class State(msgspec.Struct):
 
     @property
     def executions_by_state(self) -> Counter[str]:
-        """Every execution that was dispatched. Operators ask and decisions do not, so it is counted when asked: 15 ms for 100,000 unfinished."""
+        """Every execution that was dispatched. Operators ask and decisions do not, so it is counted when asked: some 10 ms for 100,000 unfinished."""
         counts = Counter(self.over)
         counts.update(one.state for group in self.groups.values() for one in group.executions.values())
         return counts
