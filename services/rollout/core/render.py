@@ -34,6 +34,9 @@ class Renderer:
         """Raises ConfigError when the template cannot carry a conversation at all."""
         self._template = template
         self._as_text, self._system = True, ("system", "system")
+        self._alternates = False
+        self._alternates = not self._takes_two()
+        """Users' messages in a row are told as one: the template refuses or drops them."""
         self._as_text = self._takes_text()
         self._system = tuple(
             "system" if self._takes_system(before) else "user" for before in ((), (_STAND_IN, _PLAIN_TURN))
@@ -145,6 +148,13 @@ class Renderer:
         except InvalidInput:
             return False
 
+    def _takes_two(self) -> bool:
+        """Whether the template shows a user's message behind another one."""
+        try:
+            return _MARK in self._text([_STAND_IN, Message("user", _MARK)], None, False)
+        except InvalidInput:
+            return False
+
     def _takes_system(self, before: Sequence[Message]) -> bool:
         """Whether the template shows a system message there: some refuse it, some leave it out."""
         try:
@@ -156,7 +166,7 @@ class Renderer:
         self, messages: Sequence[Message], tools: Tools, generation: bool, payloads: Mapping[str, str] | None = None
     ) -> str:
         plain = [self._plain(message, payloads or {}, index > 0) for index, message in enumerate(messages)]
-        return self._template.render(plain, tools, generation)
+        return self._template.render(_in_turns(plain) if self._alternates else plain, tools, generation)
 
     def _plain(self, message: Message, payloads: Mapping[str, str], is_late: bool) -> dict[str, Any]:
         role = self._system[is_late] if message.role == "system" else message.role
@@ -187,3 +197,14 @@ class Renderer:
             return json.loads(text)
         except (ValueError, RecursionError):
             return text
+
+
+def _in_turns(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What users, and a system that is told as one, say in a row is one message."""
+    turns: list[dict[str, Any]] = []
+    for message in plain:
+        if message["role"] == "user" and turns and turns[-1]["role"] == "user":
+            turns[-1] = {"role": "user", "content": f"{turns[-1]['content']}\n\n{message['content']}"}
+        else:
+            turns.append(message)
+    return turns

@@ -116,6 +116,24 @@ def test_system_messages_that_a_template_does_not_show_are_said_by_the_user(mode
     assert text.count("user") == 2 and text.count("system") == 1
 
 
+def test_a_template_of_alternating_turns_without_a_system_gets_it_in_the_users_first_words(model_dir, tmp_path):
+    """Gemma's kind: a second turn of the user's is refused as the system is; what comes later goes on as whole rendering has it."""
+    source = PLAIN.replace(
+        "{% for m in messages %}",
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('must alternate') }}{% endif %}",
+    )
+    template = with_template(model_dir, tmp_path, source)
+    renderer = Renderer(template)
+    said = [
+        Message("system", "one"), Message("user", "two"), Message("assistant", "yes"), Message("system", "three"), Message("user", "four"),
+    ]  # fmt: skip
+    whole = renderer.whole(said, None)
+    assert "<|im_start|>user\none\n\ntwo<|im_end|>" in template.decode(whole)
+    assert template.decode(whole).count("user\n") == 2
+    new = renderer.after_reply(said, 3, template.stop_ids[0], None)
+    assert whole[-len(new) :] == new
+
+
 def test_reasoning_of_turns_that_are_not_on_record_is_shown_to_the_template(model_dir, tmp_path):
     """Whether it keeps it is its own rule; Qwen's does after the last question only."""
     source = PLAIN.replace("{{ m.content }}", "{{ m.reasoning_content or '' }}{{ m.content }}")
