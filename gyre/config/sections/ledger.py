@@ -6,6 +6,9 @@ from msgspec import Meta
 
 from gyre.config.sections.base import Price, Section
 
+HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$|^[0-9A-Fa-f:.]+$", max_length=253)]
+"""A name or an address, without scheme, port or brackets."""
+
 
 class PriceConfig(Section):
     """What `gyre bill` charges, in whatever currency; all 0 (the default): a bill without money (C12)."""
@@ -33,6 +36,9 @@ class LedgerConfig(Section):
     """Where Prometheus may ask for metrics, host:port (path /metrics); empty: nowhere. Numbers only, and no key is asked for."""
     explorer: bool = True
     """Serve the trace explorer (`gyre explorer`), at its own port beside the ledger's. It asks for a key that is made in the run's folder."""
+    explorer_hosts: list[HostName] = []
+    """Further names, without a port, by which browsers reach the explorer: an ingress's, a machine's in DNS. It answers only to its own address, and
+    to these; bound to all addresses (`network.host = "0.0.0.0"`), to each of the machine's in figures and its own name as well."""
     sinks: list[Literal["tensorboard", "wandb", "mlflow"]] = []
     """What else gets the figures of every step, each an extra of the package: files in the run's folder; W&B and MLflow
     also go where their own environment variables say."""

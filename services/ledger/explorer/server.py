@@ -4,7 +4,7 @@
 |---|---|
 | 400, 404 | a filter that is none, a sample that is not there (or another tenant's); `error` says what to do |
 | 401 | no session: sign in with a key of `gyre explorer` |
-| 403 | the Host header names another machine: a page of somewhere else would be asking (DNS rebinding) |
+| 403 | the Host header names another machine (hosts.py): a page of somewhere else would be asking (DNS rebinding) |
 | 405 | a method that is not for this address; `Allow` names those that are |
 | 500 | a defect, or a tree that cannot be read; the log says more |
 | 503 | the books cannot be read now |
@@ -34,6 +34,7 @@ from services.ledger.core.tables import INTAKE
 from services.ledger.explorer.answers import ANSWERS, export
 from services.ledger.explorer.answers.sample import owned
 from services.ledger.explorer.answers.tokens import Trees
+from services.ledger.explorer.hosts import Hosts
 from services.ledger.explorer.scope import Scope, scope_of
 from services.ledger.listening import Listener
 from services.ledger.storage import Database
@@ -95,7 +96,7 @@ class ExplorerServer(Listener):
         self._reading = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._kept: OrderedDict[tuple, bytes] = OrderedDict()
         self._cookie = "gyre_explorer"
-        self._hosts = {"127.0.0.1", "localhost", "[::1]", config.network.host}
+        self._hosts = Hosts(config.network.host, config.ledger.explorer_hosts)
         app = web.Application(client_max_size=KEY_BYTES_MAX, middlewares=[self._guard])
         app.router.add_post("/api/session", self._sign_in)
         app.router.add_delete("/api/session", self._sign_out)
@@ -144,10 +145,10 @@ class ExplorerServer(Listener):
     async def _checked(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        host = request.headers.get("Host", "")
-        name = host if host.endswith("]") else host.rsplit(":", 1)[0]
-        if name not in self._hosts:
-            return _said(403, "the explorer answers to its own address only")
+        if not self._hosts.allow(request.headers.get("Host", "")):
+            return _said(
+                403, "the explorer answers to its own address only; `ledger.explorer_hosts` lists further names of it"
+            )
         if request.path.startswith("/api/") and request.method != "POST" and request.path not in _OPEN:
             claims = self._door.claims(request.cookies.get(self._cookie, ""), self._clock.now_s())
             if claims is None:

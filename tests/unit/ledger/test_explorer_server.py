@@ -2,18 +2,22 @@
 
 import hashlib
 import re
+import socket
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
 from gyre.config import store
+from gyre.config.load import parse
 from gyre.errors import ConfigError, InvalidInput
 from gyre.rpc.signin import SESSION_S, SIGN_IN_S, Door, secret_of, sign, verify
 from gyre.run_folder import RunFolder
 from services.ledger.explorer import server as module
+from services.ledger.explorer.hosts import Hosts
 from services.ledger.explorer.server import STATIC, ExplorerServer
 from services.ledger.listening import Listener
 from tests.unit.ledger.ledger_history import RUN, config
@@ -178,6 +182,46 @@ async def test_a_page_of_elsewhere_that_asks_under_its_own_name_is_refused(servi
     """DNS rebinding: the browser believes the name, the address is ours."""
     async with serving() as (browser, _), browser.get("/api/about", headers={"Host": "evil.example:80"}) as response:
         assert response.status == 403
+
+
+@pytest.mark.parametrize(
+    ("bound", "further", "allowed", "refused"),
+    [
+        ("127.0.0.1", [], ["127.0.0.1:80", "localhost", "LOCALHOST:1", "[::1]:80", "[::1]"],
+         ["", ":80", "10.0.0.5:80", "evil.example", "0.0.0.0:80"]),
+        ("gpu-box", [], ["gpu-box:80", "GPU-Box", "gpu-box.:80", "127.0.0.1"], ["gpu-box.evil.example:80", "10.0.0.5"]),
+        ("10.0.0.5", ["runs.example.org"], ["10.0.0.5:80", "runs.example.org", "Runs.Example.Org:443"], ["10.0.0.6", "org", "evil.runs.example.org"]),
+        ("0.0.0.0", [], ["10.0.0.5:80", "[fd00::5]:80", socket.gethostname(), "127.0.0.1"],
+         ["evil.example:80", "10.0.0.5.evil.example", "10.0.0", "1"]),
+        ("::", ["runs.example.org"], ["[fd00::5]", "10.0.0.5", "runs.example.org:80"], ["evil.example", "0x7f.1:80"]),
+    ],
+)  # fmt: skip
+def test_names_that_are_ours_are_answered_and_no_others(bound, further, allowed, refused):
+    """DNS rebinding needs a name of somebody else's; an address in figures, or a name that is listed, is none."""
+    hosts = Hosts(bound, further)
+    assert [name for name in allowed if not hosts.allow(name)] == [] == [name for name in refused if hosts.allow(name)]
+
+
+async def test_behind_an_ingress_the_explorer_answers_to_its_name(whole, folder, clock):
+    settings = config()
+    settings = msgspec.structs.replace(
+        settings, ledger=msgspec.structs.replace(settings.ledger, explorer_hosts=["runs.example.org"])
+    )
+    explorer = ExplorerServer(whole, folder, settings, clock)
+    address = await explorer.start("127.0.0.1:0")
+    try:
+        async with aiohttp.ClientSession(f"http://{address}") as browser:
+            for name, status in (("runs.example.org", 200), ("evil.example", 403)):
+                async with browser.get("/api/about", headers={"Host": name}) as response:
+                    assert response.status == status
+    finally:
+        await explorer.stop()
+
+
+@pytest.mark.parametrize("name", ["http://runs.example.org", "runs.example.org:443", "[::1]", "", "a b", "*"])
+def test_a_host_that_is_no_name_is_refused_when_the_configuration_is_read(name):
+    with pytest.raises(ConfigError, match="explorer_hosts"):
+        parse({"ledger": {"explorer_hosts": [name]}}, "test")
 
 
 @pytest.mark.parametrize(
