@@ -20,7 +20,8 @@ from itertools import accumulate
 from json.decoder import WHITESPACE, JSONDecoder
 from typing import Any
 
-from services.rollout.core.normal import Message, merged, root_digest
+from gyre.errors import InvalidInput
+from services.rollout.core.normal import TURN_PARTS_MAX, Message, merged, root_digest
 from services.rollout.core.toolcalls import Parsed
 
 BODIES_MAX, BODIES_MIN, BODIES_BYTES_MAX = 32, 4, 4 << 20
@@ -163,7 +164,7 @@ class KnownItems(list):
         return self[-1] if self[-1] is not None else self._body.last()
 
     def messages(self, where: str, convert: Convert) -> list[Message]:
-        """All messages in normal form (`merged`). Never change one, nor the list: later calls share them."""
+        """All messages in normal form (`merged`, and its errors). Never change one, nor the list: later calls share them."""
         before, body, found = self._before, self._body, list[Message]()
         if before is not None:
             found = before.messages[: before.counts[self.kept - 1]]
@@ -173,6 +174,8 @@ class KnownItems(list):
         for index in range(self.kept, len(self)):
             new = list(convert(self[index], f"{where}[{index}]"))
             found = merged(new, found)
+            if index >= TURN_PARTS_MAX and body.counts[index - TURN_PARTS_MAX] == len(found) and found:
+                raise InvalidInput(f"an assistant's turn is split into more than {TURN_PARTS_MAX} messages")
             body.counts.append(len(found))
             body.lasts.append(found[-1] if found else _NOTHING)
             if index:  # the first one's bytes are those of the head, too

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
+from gyre.errors import InvalidInput
+
+TURN_PARTS_MAX = 1000
+"""Messages that one turn of an assistant's may be split into: putting it together costs as much as all of it for each."""
 _REASONING = re.compile(r"^\s*<think>(.*?)</think>", re.DOTALL)
 
 
@@ -79,16 +83,22 @@ def assistant(content: str, calls: tuple[Call, ...], reasoning: str = "") -> Mes
 
 
 def merged(messages: Iterable[Message], before: list[Message] | None = None) -> list[Message]:
-    """Consecutive assistant messages are one turn. `before`: what earlier messages gave; it is added to and returned."""
+    """Consecutive assistant messages are one turn. `before`: what earlier messages gave; it is added to and returned. Raises InvalidInput for more
+    than TURN_PARTS_MAX at once."""
     result: list[Message] = [] if before is None else before
+    parts = 0
     for message in messages:
         if message.role == "assistant":
+            parts += 1
+            if parts > TURN_PARTS_MAX:
+                raise InvalidInput(f"an assistant's turn is split into more than {TURN_PARTS_MAX} messages")
             if result and result[-1].role == "assistant":
                 last = result.pop()
                 said, thought = last.content + message.content, last.reasoning + message.reasoning
                 message = Message("assistant", said, last.calls + message.calls, reasoning=thought)
             result.append(assistant(message.content, message.calls, message.reasoning))
         else:
+            parts = 0
             result.append(message)
     return result
 

@@ -16,6 +16,8 @@ from gyre.errors import InvalidInput
 from services.rollout.core.memory import Memory
 from services.rollout.core.normal import Message, canonical_json
 
+CALLS_MAX = 20_000
+"""Tool calls of a conversation; templates look at each."""
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 SCHEMA_CHARS_MAX = 100_000
 
@@ -156,6 +158,8 @@ def checked_calls(messages: Sequence[Message]) -> None:
     """Results of tools stand after calls, and one turn's calls have names of their own. Which call a result answers is the harness's affair:
     some name calls anew, some cut their history."""
     is_called = False
+    if (calls := sum(len(message.calls) for message in messages)) > CALLS_MAX:
+        raise BadRequest(f"{calls} tool calls, at most {CALLS_MAX} are taken", "messages")
     for message in messages:
         if message.role == "tool" and not is_called:
             raise BadRequest(f"the tool result for {message.tool_call_id[:80]!r} answers no call before it", "messages")

@@ -35,6 +35,8 @@ from services.rollout.core.options import (
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 MESSAGES_MAX = 20_000
+TOOLS_MAX = 4096
+"""Templates look at each, some ten microseconds long."""
 MODEL_CHARS_MAX = 200
 """The alias is only said back."""
 
@@ -114,6 +116,8 @@ def tools_of(value: Any) -> Tools:
         return []
     if not isinstance(value, list):
         raise BadRequest("tools must be a list", "tools")
+    if len(value) > TOOLS_MAX:
+        raise BadRequest(f"tools: {len(value)} of them, at most {TOOLS_MAX} are taken", "tools")
     for index, tool in enumerate(value):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
