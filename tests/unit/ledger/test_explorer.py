@@ -7,6 +7,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from gyre import records as r
@@ -14,7 +15,7 @@ from gyre.errors import InvalidInput, NotFound
 from gyre.token_log import tokens_seen
 from services.ledger.explorer.answers import ANSWERS, export
 from services.ledger.explorer.answers.age import age
-from services.ledger.explorer.answers.attempts import within_calls
+from services.ledger.explorer.answers.attempts import newest, within_calls
 from services.ledger.explorer.answers.lanes import lanes
 from services.ledger.explorer.answers.listing import listing
 from services.ledger.explorer.answers.origin import STAGES, origin
@@ -275,6 +276,26 @@ def test_a_listing_goes_on_where_its_cursor_stands(whole):
         assert found == whole_list and len(found) == len(set(found)) == 11
         with pytest.raises(InvalidInput):
             listing(connection, scope(after="nonsense"))
+
+
+@pytest.mark.parametrize("kind", ["whole", "on_postgres"])
+def test_rows_whose_lease_was_not_told_come_last_and_are_all_listed(request, kind):
+    """Both databases list in one order, and pages of two rows lead through all of it, from what was told to what was not."""
+    made = request.getfixturevalue(kind)
+    database = made(history()) if kind == "on_postgres" else made
+    untold = ["g000000-e0-a1", "g000000-e1-a1", "g000001-e0-a1", "g000002-e1-a1", "g000004-e0-a1"]
+    with database.writing.begin() as connection:
+        for name in untold:
+            connection.execute(
+                sa.text("UPDATE attempts SET leased_at_s = NULL WHERE sample_id = :name"), {"name": name}
+            )
+    with database.read() as connection:
+        assert newest(connection, scope(purpose="all"))[-5:] == untold
+        found, page = [], {"next": ""}
+        while not found or page["next"]:
+            page = listing(connection, scope(purpose="all", limit=2, after=page["next"]))
+            found += [row["sample"] for row in page["rows"]]
+        assert len(found) == len(set(found)) == 11 and found[-5:] == untold
 
 
 @pytest.mark.parametrize(

@@ -95,9 +95,10 @@ def newest(connection: sa.Connection, scope: Scope) -> list[str]:
 
 
 def ordered(scope: Scope) -> str:
-    """Newest lease first: by its index, but where a filter is narrower than the whole run."""
+    """Newest lease first: by its index, but where a filter is narrower than the whole run. Attempts whose lease was not told come last, which the
+    databases do not agree about unless it is said."""
     is_narrow = scope.step is not None or scope.group or scope.sample
-    return f"ORDER BY {'+' if is_narrow else ''}a.leased_at_s DESC, a.sample_id"
+    return f"ORDER BY {'+' if is_narrow else ''}a.leased_at_s DESC NULLS LAST, a.sample_id"
 
 
 def chosen(scope: Scope) -> tuple[str, dict[str, Any]]:

@@ -14,6 +14,8 @@ from services.ledger.explorer.answers.attempts import Attempt, chosen, details, 
 from services.ledger.explorer.scope import Scope
 
 PAGE = 200
+UNTOLD = "-"
+"""In a cursor: the lease of its row was not told."""
 
 
 def listing(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
@@ -21,19 +23,28 @@ def listing(connection: sa.Connection, scope: Scope) -> dict[str, Any]:
     query, values = chosen(scope)
     values["limit"] = min(scope.limit, PAGE)
     if scope.after:
-        at, _, sample = scope.after.partition(" ")
-        try:
-            values |= {"after_s": real(at), "after": sample}
-        except ValueError as error:
-            raise InvalidInput(f"after={scope.after}: a cursor of this list") from error
-        query += " AND (a.leased_at_s < :after_s OR (a.leased_at_s = :after_s AND a.sample_id > :after))"
+        condition, bound = _behind(scope.after)
+        query, values = query + condition, values | bound
     found = connection.execute(sa.text(f"{query} {ordered(scope)} LIMIT :limit"), values).all()
     attempts = details(connection, scope, list(dict.fromkeys(row[0] for row in found)))
     is_full = len(found) == values["limit"]
     return {
         "rows": [row(attempt) for attempt in attempts],
-        "next": f"{found[-1][1]!r} {found[-1][0]}" if is_full and found[-1][1] is not None else "",
+        "next": f"{UNTOLD if found[-1][1] is None else repr(found[-1][1])} {found[-1][0]}" if is_full else "",
     }
+
+
+def _behind(cursor: str) -> tuple[str, dict[str, Any]]:
+    """What comes after a cursor in the order of `ordered`, and its bound values."""
+    at, _, sample = cursor.partition(" ")
+    if at == UNTOLD:
+        return " AND a.leased_at_s IS NULL AND a.sample_id > :after", {"after": sample}
+    try:
+        bound = {"after_s": real(at), "after": sample}
+    except ValueError as error:
+        raise InvalidInput(f"after={cursor}: a cursor of this list") from error
+    later = "a.leased_at_s < :after_s OR (a.leased_at_s = :after_s AND a.sample_id > :after) OR a.leased_at_s IS NULL"
+    return f" AND ({later})", bound
 
 
 def row(attempt: Attempt) -> dict[str, Any]:
