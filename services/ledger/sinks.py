@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from gyre.errors import ConfigError
 from gyre.records import BatchClosed, Fact, StepUpdated
+from services.ledger.core.parts import in_parts
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,10 @@ class Sink(Protocol):
     def log(self, step: int, figures: Mapping[str, float], at_s: float) -> None: ...
 
     def close(self) -> None: ...
+
+
+MLFLOW_AT_ONCE = 1_000
+"""Metrics of one request: its server refuses more, the whole of them."""
 
 
 class TensorBoard:
@@ -86,7 +91,10 @@ class MLflow:
 
     def log(self, step: int, figures: Mapping[str, float], at_s: float) -> None:
         stamp_ms = int(1000 * at_s)
-        self._client.log_batch(self._id, [self._metric(name, value, stamp_ms, step) for name, value in figures.items()])
+        for some in in_parts(
+            (self._metric(name, value, stamp_ms, step) for name, value in figures.items()), MLFLOW_AT_ONCE
+        ):
+            self._client.log_batch(self._id, some)
 
     def close(self) -> None:
         self._client.set_terminated(self._id)
