@@ -12,7 +12,7 @@ from gyre.config import SchedulerConfig
 from gyre.errors import Conflict
 from services.scheduler.core import State
 from services.scheduler.core.fleet import Cell
-from services.scheduler.simulator.bounds import YEAR_H
+from services.scheduler.simulator.bounds import DAY_S, HOURS_MIN, SLOTS_PER_NODE_MAX, SPREAD_MAX, YEAR_H
 from services.scheduler.simulator.spec import Cluster
 
 HOUR_S = 3600.0
@@ -41,7 +41,7 @@ def specification(state: State, config: SchedulerConfig, age_steps_max: int) -> 
     steps = EXECUTIONS_MAX // (scheduler["groups_per_step"] * scheduler["group_size"]) - WARMUP_STEPS
     tree = {
         "cluster": cluster, "workload": workload,
-        "training": {"group_node_h": state.pace.group_cell_s / HOUR_S, "age_steps_max": age_steps_max}, "scheduler": scheduler,
+        "training": {"group_node_h": _bounded_h(state.pace.group_cell_s / HOUR_S), "age_steps_max": age_steps_max}, "scheduler": scheduler,
         "horizon": {"first_steps": 1, "warmup_steps": WARMUP_STEPS, "steady_steps": max(STEPS_MIN, min(STEPS_MAX, steps))},
     }  # fmt: skip
     basis = [
@@ -65,17 +65,26 @@ def _workload(state: State) -> tuple[dict[str, Any], float, float, list[str]]:
     groups = [group for group in state.history.groups if group.tokens]
     token_s, slowdown = state.history.speed()
     walls = [group.wall_s for group in groups] or [group.task.limits.wall_s for group in state.groups.values()]
-    wall_h = min(YEAR_H, (max(walls) if walls else WALL_FACTOR * mean_s) / HOUR_S)
+    wall_h = _bounded_h((max(walls) if walls else WALL_FACTOR * mean_s) / HOUR_S)
     if len(groups) >= GROUPS_MIN and token_s > 0.0:
-        hours = [[max(1, tokens) * token_s / HOUR_S for tokens in group.tokens] for group in groups]
+        hours = [[_bounded_h(max(1, tokens) * token_s / HOUR_S) for tokens in group.tokens] for group in groups]
         load = {"kind": "history", "history_h": hours, "wall_limit_h": wall_h}
         said = f"work: the last {len(groups)} groups, {token_s:.3g} s a token on an empty cell, {1 + slowdown:.2f} times that on a full one"
         return load, slowdown, mean_s, [said]
     log_mean = _weighted(state, lambda estimate: estimate.log_mean)
     spread = _weighted(state, lambda estimate: estimate.log_variance + (estimate.log_mean - log_mean) ** 2)
-    load = {"median_h": math.exp(log_mean) / HOUR_S, "sigma": math.sqrt(spread), "wall_limit_h": wall_h}
+    load = {
+        "median_h": _bounded_h(math.exp(log_mean) / HOUR_S),
+        "sigma": min(SPREAD_MAX, math.sqrt(spread)),
+        "wall_limit_h": wall_h,
+    }
     said = f"work: lognormal by the estimates, mean {mean_s:.3g} s; load does not slow it, for that takes {GROUPS_MIN} whole groups"
     return load, 0.0, mean_s, [said]
+
+
+def _bounded_h(hours: float) -> float:
+    """As the simulator takes it: a strange clock or a limit of a century must not leave the question without an answer."""
+    return min(YEAR_H, max(HOURS_MIN, hours))
 
 
 def _weighted(state: State, value: Any) -> float:
@@ -89,13 +98,13 @@ def _cluster(state: State, slowdown: float, mean_s: float) -> tuple[dict[str, An
     costs, basis = {}, []
     for target, field in (("training", "into_training_s"), ("rollout", "into_rollout_s")):
         seen = state.fleet.switch_s.get(target)
-        costs[field] = sum(seen) / len(seen) if seen else getattr(usual, field)
+        costs[field] = min(DAY_S, sum(seen) / len(seen)) if seen else getattr(usual, field)
         basis.append(f"into {target}: {costs[field]:.3g} s" + ("" if seen else ", the paper's: none was measured"))
     slots = [cell.capacity for cell in _there(state)]
     cluster = {
-        "nodes_per_cell": 1, "slots_per_node": float(state.settings.cell_capacity), "cell_slots": slots,
-        "speed": {"family": "hyperbolic", "slowdown": slowdown}, "eviction_s": EVICTION_SHARE * mean_s,
-        "publish_s": state.history.publish_s, "rebalance": True, **costs,
+        "nodes_per_cell": 1, "slots_per_node": min(SLOTS_PER_NODE_MAX, state.settings.cell_capacity), "cell_slots": slots,
+        "speed": {"family": "hyperbolic", "slowdown": slowdown}, "eviction_s": min(DAY_S, EVICTION_SHARE * mean_s),
+        "publish_s": min(DAY_S, state.history.publish_s), "rebalance": True, **costs,
     }  # fmt: skip
     return cluster, basis
 

@@ -12,6 +12,7 @@ from services.scheduler import what_if
 from services.scheduler.core import Settings, State
 from services.scheduler.present import measured_step_s, specification
 from services.scheduler.simulator import parse, simulate
+from services.scheduler.simulator.bounds import DAY_S, YEAR_H
 from services.scheduler.simulator.world import World
 
 TREE = {
@@ -104,6 +105,17 @@ def test_the_cap_of_age_of_the_run_holds_in_what_is_simulated(lived):
     assert simulate(parse(base), 1).staleness_max <= 2
     with pytest.raises(InvalidInput, match="age_steps_max 2 is below the mean staleness"):
         parse(what_if.with_knobs(base, {"extra_depth_steps": "4"}))
+
+
+def test_what_was_measured_is_brought_within_what_can_be_simulated(lived):
+    """A limit of a century and a role change of a week are no reason to answer nothing."""
+    state = deepcopy(lived.state)
+    for group in state.history.groups:
+        group.wall_s = 1e12
+    state.fleet.switch_s["training"] = [1e7]
+    state.history.publish_s = 1e7
+    found = parse(specification(state, lived.spec.scheduler, CAP)[0])
+    assert found.workload.wall_limit_h == YEAR_H and found.cluster.into_training_s == found.cluster.publish_s == DAY_S
 
 
 def test_seeds_are_compared_in_pairs():
