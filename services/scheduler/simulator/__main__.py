@@ -8,6 +8,7 @@ import msgspec
 
 from gyre.cli.main import EXIT_INTERRUPTED, exit_code
 from gyre.cli.options import apply_override, print_json
+from gyre.cli.screen import line, paragraphs
 from gyre.errors import GyreError, InvalidInput
 from services.scheduler.planner import planner_of
 from services.scheduler.simulator import report
@@ -103,7 +104,7 @@ def _one(spec: Spec, seeds: int, first: int, plot: Path | None, limit_s: float, 
     else:
         click.echo(report.of_runs(spec, results))
     if plot is not None:
-        click.echo(f"picture: {plot}", err=True)
+        click.echo(line(f"picture: {plot}"), err=True)
 
 
 def _ablation(name: str, seeds: int | None, as_json: bool, is_tuned: bool) -> None:
@@ -128,7 +129,7 @@ def main() -> None:
         error.show()
         raise SystemExit(error.exit_code) from None
     except GyreError as error:
-        print(f"gyre: {error}", file=sys.stderr)
+        print(paragraphs(f"gyre: {error}"), file=sys.stderr)
         raise SystemExit(exit_code(error)) from None
     except OSError as error:
         print(f"gyre: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)

@@ -14,6 +14,7 @@ from gyre.errors import InvalidInput
 from services.scheduler.simulator.bounds import (
     EXECUTIONS_MAX,
     FAILURE_EVERY_H_MIN,
+    NAME_CHARACTERS_MAX,
     OUTSTANDING_MAX,
     SLOTS_MAX,
     Factor,
@@ -211,6 +212,10 @@ def changed(spec: Spec, **knobs: Any) -> Spec:
 def check(spec: Spec) -> None:
     """Raises InvalidInput for what no cluster could do."""
     chosen = spec.scheduler
+    if not spec.name.isprintable() or len(spec.name) > NAME_CHARACTERS_MAX:
+        raise InvalidInput(
+            f"name is shown on screens and in pictures: at most {NAME_CHARACTERS_MAX} characters, all of them printable, not {spec.name[:80]!a}"
+        )
     if spec.workload.kind == "history" and not all(spec.workload.history_h or [[]]):
         raise InvalidInput("workload.history_h must hold at least one group, and no empty one")
     nodes = spec.cell_nodes

@@ -133,6 +133,23 @@ def test_the_command_answers_in_json_and_draws(tmp_path):
     assert picture.read_text().startswith("<svg") and picture.read_text().count("<rect") > 10
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'name = "\\u001b[31mx"\n',
+        '[cluster]\n"\\u001b[31mx" = 1\n',
+        '[workload]\nagent = "\\u001b[31mx"\nkind = "agent_runs"\n',
+    ],
+)
+def test_no_text_of_a_specification_moves_a_terminal(tmp_path, text):
+    """Bad input: names and unknown fields are somebody's words; what is said of them has no control character."""
+    spec = tmp_path / "s.toml"
+    spec.write_text(text)
+    command = [sys.executable, "-m", "services.scheduler.simulator", str(spec), "--seeds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 2 and "31mx" in done.stderr and "\x1b" not in done.stderr + done.stdout
+
+
 def test_an_impossible_specification_is_a_user_error(tmp_path):
     """Bad input: exit code 2, one line, no traceback."""
     spec = tmp_path / "s.toml"
