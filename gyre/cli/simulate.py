@@ -14,12 +14,15 @@ def simulate(arguments: tuple[str, ...]) -> None:
     \b
     SPEC.toml            cluster, workload, training and scheduler settings
     --set FIELD=VALUE    override one field of SPEC
-    --seeds N, --seed N  how many seeds, and the first of them
+    --seed N             the first seed of SPEC
     --limit SECONDS      how long one seed's run may take, an hour by default
     --plot FILE.svg      picture of cell roles, waterlevel and staleness
+    
     --ablation           the published ablation instead, every row and the best of each mode
     --calibration NAME   the cluster it is computed on
     --quick              without the search for each mode's best
-    --json               JSON for programs; with --ablation one object a line
+    
+    --seeds N            of both: how many seeds
+    --json               of both: JSON for programs, with --ablation one object a line
     """
     os.execv(sys.executable, [sys.executable, "-m", "services.scheduler.simulator", *arguments])

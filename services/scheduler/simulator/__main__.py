@@ -18,6 +18,9 @@ from services.scheduler.simulator.spec import Spec, parse
 from services.scheduler.simulator.sweep import progress, run_all, within
 
 SEEDS, SEEDS_MAX = 3, 10_000
+OF_SPEC = {"overrides": "--set", "seed": "--seed", "plot": "--plot", "limit_s": "--limit"}
+OF_ABLATION = {"calibration_name": "--calibration", "quick": "--quick"}
+"""Options that only the one or the other form reads; both have --seeds and --json."""
 LIMIT_S = 3600.0
 
 
@@ -39,7 +42,7 @@ LIMIT_S = 3600.0
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a picture (SVG) of the first seed: roles, waterlevel, staleness.",
+    help="Of SPEC: write a picture (SVG) of the first seed: roles, waterlevel, staleness.",
 )
 @click.option(
     "--limit",
@@ -47,7 +50,7 @@ LIMIT_S = 3600.0
     type=click.FloatRange(min=0, min_open=True),
     default=LIMIT_S,
     show_default=True,
-    help="Seconds that one seed's run may take.",
+    help="Of SPEC: seconds that one seed's run may take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON for programs; with --ablation one object a line.")
 @click.option("--ablation", "is_ablation", is_flag=True, help="The paper's table instead of SPEC.")
@@ -66,10 +69,27 @@ def simulate_command(
     """Simulate SPEC.toml, or the paper's ablation, with the scheduler's own policy in virtual time."""
     if is_ablation == (spec_file is not None):
         raise click.UsageError("give either a SPEC.toml or --ablation")
+    _refuse_foreign(is_ablation)
     if is_ablation:
         _ablation(calibration_name, seeds, as_json, not quick)
     else:
         _one(_load(spec_file, overrides), seeds or SEEDS, seed, plot, limit_s, as_json)
+
+
+def _refuse_foreign(is_ablation: bool) -> None:
+    """Raises UsageError for options that the other form has: they would change nothing, and nobody would know."""
+    source = click.get_current_context().get_parameter_source
+    foreign = [
+        option
+        for name, option in (OF_SPEC if is_ablation else OF_ABLATION).items()
+        if source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if foreign and is_ablation:
+        raise click.UsageError(
+            f"{', '.join(foreign)} of a SPEC.toml do not go with --ablation: its rows and first seed are given, its cluster is --calibration"
+        )
+    if foreign:
+        raise click.UsageError(f"{', '.join(foreign)} of --ablation do not go with a SPEC.toml")
 
 
 def _load(path: Path, overrides: tuple[str, ...]) -> Spec:

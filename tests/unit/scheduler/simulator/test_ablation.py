@@ -5,11 +5,14 @@ import random
 import subprocess
 import sys
 
+import click
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from gyre.errors import InvalidInput
 from services.scheduler.simulator import parameters, rows, tune
+from services.scheduler.simulator.__main__ import OF_ABLATION, OF_SPEC, simulate_command
 from services.scheduler.simulator.ablation import ablation
 from services.scheduler.simulator.large_run import predict
 from services.scheduler.simulator.observations import NUM_OBSERVATIONS, Observation, loss, loss_of, observe
@@ -148,6 +151,33 @@ def test_no_text_of_a_specification_moves_a_terminal(tmp_path, text):
     command = [sys.executable, "-m", "services.scheduler.simulator", str(spec), "--seeds", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 2 and "31mx" in done.stderr and "\x1b" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--ablation", "--set", "scheduler.cells=4", "--seed", "1"],
+            "--set, --seed of a SPEC.toml do not go with --ablation",
+        ),
+        (["--ablation", "--plot", "p.svg", "--limit", "3600"], "--plot, --limit of a SPEC.toml"),
+        (
+            ["s.toml", "--quick", "--calibration", "f1"],
+            "--calibration, --quick of --ablation do not go with a SPEC.toml",
+        ),
+        (["s.toml", "--ablation"], "either a SPEC.toml or --ablation"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(arguments, said):
+    """Bad input: each option belongs to one of the two forms, also where it is given its default."""
+    done = CliRunner().invoke(simulate_command, arguments)
+    assert done.exit_code == 2 and said in " ".join(done.output.split())
+
+
+def test_every_option_belongs_to_a_form():
+    """A new option has to be put to the one form or to both."""
+    options = {p.name for p in simulate_command.params if isinstance(p, click.Option)}
+    assert options - OF_SPEC.keys() - OF_ABLATION.keys() == {"seeds", "as_json", "is_ablation"}
 
 
 def test_an_impossible_specification_is_a_user_error(tmp_path):
