@@ -34,6 +34,7 @@ from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.forward import Forward
 from services.rollout.gateway.patience import Patience, TooSlow
 from services.rollout.gateway.running import Draft, ExecutionOver, Running
+from services.rollout.gateway.server import Runner
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class HttpGateway:
             app.router.add_get(f"{base}models{end}", self._models)
             app.router.add_get(f"{base}models/{{model:.+}}", self._model)
         # Unpacking is refused: a packed body's size says nothing about what it becomes.
-        self._runner = web.AppRunner(
+        self._runner = Runner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, auto_decompress=False
         )
 
@@ -245,8 +246,12 @@ class _Packed(GyreError):
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except (ConnectionResetError, asyncio.CancelledError):
+    except asyncio.CancelledError:
         raise
+    except ConnectionResetError:  # nobody is there to be told, or its answer was broken off
+        if request.transport is not None:
+            request.transport.close()
+        return web.Response()
     except Exception as error:
         status, body, headers = _answer(error)
         if status == 500:

@@ -277,3 +277,36 @@ async def test_a_body_that_is_too_large_is_told_the_limit(served):
     http, *_ = served
     async with http.post("/v1/messages", data=b"x" * 10_001) as reply:
         assert reply.status == 413 and "10000" in (await reply.json())["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nx-a: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        b"\x16\x03\x01\x02\x00hello\r\n\r\n",
+    ],
+    ids=["long header", "two lengths", "no HTTP"],
+)
+async def test_what_is_no_http_is_told_so_in_the_apis_form_and_not_logged(served, caplog, head):
+    http, *_ = served
+    reader, writer = await asyncio.open_connection(http._base_url.host, http._base_url.port)
+    writer.write(head)
+    async with asyncio.timeout(20):
+        said, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b" 400 " in said.splitlines()[0] and b"application/json" in said
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+    assert not caplog.records
+
+
+async def test_a_client_that_goes_just_before_the_first_word_leaves_nothing_in_the_log(served, caplog, monkeypatch):
+    http, *_ = served
+
+    async def gone(*_arguments) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(http_module._Line, "say", gone)
+    with pytest.raises(aiohttp.ClientError):
+        await http.post("/v1/chat/completions", json=BODY | {"stream": True})
+    assert not [record for record in caplog.records if record.name.startswith("aiohttp")]
