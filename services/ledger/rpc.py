@@ -97,7 +97,8 @@ class LedgerServicer(ledger_pb2_grpc.LedgerServiceServicer):
             if (size := len(text.encode())) > ANSWER_BYTES_MAX:
                 raise Overloaded(
                     f"the answer has {size} bytes and a message at most {ANSWER_BYTES_MAX}; "
-                    "a `gyre` command, or `python -m services.ledger --run DIR --print=QUESTION`, reads it from the database"
+                    "a `gyre` command, or `python -m services.ledger --run DIR --print=QUESTION`, reads it from the database; "
+                    "Ask has its long list in pages: `limit`, `after`"
                 )
             return text
 

@@ -20,6 +20,7 @@ from services.ledger.queries.explain import explain
 from services.ledger.queries.good import LIMIT as GOOD_LIMIT
 from services.ledger.queries.good import good
 from services.ledger.queries.lineage import LIMIT, lineage
+from services.ledger.queries.paging import paged
 from services.ledger.queries.queues import queues
 from services.ledger.queries.tiers import POINTS, tiers
 from services.ledger.queries.trace import trace
@@ -62,20 +63,29 @@ def _audit(connection: sa.Connection, asked: Asked) -> dict[str, Any]:
     return {"passed": all(one.passed for one in criteria), "criteria": [dataclasses.asdict(one) for one in criteria]}
 
 
+def _bill(connection: sa.Connection, asked: Asked) -> dict[str, Any]:
+    found = bill(connection, asked.run, asked.config, asked.names)
+    return paged(found, "rows", found["by"], asked.after, asked.limit)
+
+
 QUESTIONS: dict[str, Question] = {
     "agreement": Question(lambda c, a: agreement(c, a.run, a.config)),
     "audit": Question(_audit),
-    "bill": Question(lambda c, a: bill(c, a.run, a.config, a.names), "DIMENSION…"),
+    "bill": Question(_bill, "DIMENSION…"),
     "books": Question(lambda c, a: books(c, a.run, a.config)),
     "coverage": Question(lambda c, a: coverage(c, a.run)),
     "doctor": Question(lambda c, a: doctor(c, a.run, a.config, a.room())),
     "drops": Question(lambda c, a: drops(c, a.run, a.config)),
-    "explain": Question(lambda c, a: explain(c, a.run, *a.names), "SAMPLE"),
+    "explain": Question(
+        lambda c, a: paged(explain(c, a.run, *a.names), "call_list", ["call_id"], a.after, a.limit), "SAMPLE"
+    ),
     "good": Question(lambda c, a: good(c, a.run, after=a.after, limit=a.limit or GOOD_LIMIT)),
     "lineage": Question(lambda c, a: lineage(c, a.run, *a.names, after=a.after, limit=a.limit or LIMIT), "NAME"),
     "queues": Question(lambda c, a: queues(c, a.run)),
     "tiers": Question(lambda c, a: tiers(c, a.run, a.config, a.limit or POINTS)),
-    "trace": Question(lambda c, a: trace(c, a.run, *a.names), "SAMPLE_OR_TRACE"),
+    "trace": Question(
+        lambda c, a: paged(trace(c, a.run, *a.names), "spans", ["span_id"], a.after, a.limit), "SAMPLE_OR_TRACE"
+    ),
 }
 
 

@@ -19,6 +19,46 @@ def asked(database, name, **page):
         return lineage(connection, RUN, name, **page)
 
 
+@pytest.mark.parametrize(
+    ("name", "about", "rows", "limit"),
+    [
+        ("bill", ["attempt", "tenant", "model_version"], "rows", 2),
+        ("explain", ["g000001-e1-a2"], "call_list", 1),
+        ("trace", ["ab" * 16], "spans", 2),
+    ],
+)
+def test_long_lists_are_read_page_by_page(whole, name, about, rows, limit):
+    """E: what is larger than a message is had in pieces, every row once, whatever comes in meanwhile."""
+
+    def span(connection, number: int) -> None:
+        connection.execute(sa.text(
+            "INSERT INTO spans (run, trace_id, span_id, parent_id, name, start_ns, end_ns, attributes_json, links_json) "
+            "VALUES (:run, :trace, :id, '', 'n', :number, 9, '{}', '[]')"
+        ), {"run": RUN, "trace": "ab" * 16, "id": f"{number:016x}", "number": number})  # fmt: skip
+
+    with whole.writing.begin() as connection:
+        for number in range(2, 7):
+            span(connection, number)
+
+    def asked(**page):
+        with whole.read() as connection:
+            return ask(connection, name, Asked(RUN, config(), tuple(about), **page))
+
+    full = asked()
+    pages = [asked(limit=limit)]
+    with whole.writing.begin() as connection:
+        span(connection, 1)  # before what was told already
+    while pages[-1]["next"]:
+        pages.append(asked(limit=limit, after=pages[-1]["next"]))
+    assert "next" not in full and len(pages) > 1 and all(len(page[rows]) <= limit for page in pages)
+    assert [row for page in pages for row in page[rows]] == full[rows]
+    if name == "bill":
+        assert all({**page, rows: full[rows]} == {**full, "next": page["next"]} for page in pages)
+    for page in ({"after": "nonsense"}, {"limit": -1}, {"limit": 10_001}):
+        with pytest.raises(InvalidInput):
+            asked(**page)
+
+
 def test_a_step_leads_to_its_samples_their_groups_and_the_versions_that_sampled_them(whole):
     """Step 1 trained both of g000001: two calls of three tokens each, two by version 0 and one by version 1."""
     found = asked(whole, "1")
