@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from gyre import records as r
-from gyre.errors import InvalidInput, NotFound
+from gyre.errors import InvalidInput
 from gyre.token_log import tokens_seen
 from services.ledger.explorer.answers import ANSWERS, export
 from services.ledger.explorer.answers.age import age
@@ -20,14 +20,11 @@ from services.ledger.explorer.answers.lanes import lanes
 from services.ledger.explorer.answers.listing import listing
 from services.ledger.explorer.answers.origin import STAGES, origin
 from services.ledger.explorer.answers.pressure import pressure
-from services.ledger.explorer.answers.sample import depths, sample
+from services.ledger.explorer.answers.sample import depths
 from services.ledger.explorer.answers.segments import merged
 from services.ledger.explorer.answers.tokens import pieces, with_trained
 from services.ledger.explorer.scope import scope_of
 from tests.unit.ledger.ledger_history import RUN, changed, config, history
-
-ACME = {"g000001", "g000003"}
-"""Groups of a second tenant."""
 
 
 def scope(session: str = "", /, **address: object):
@@ -44,29 +41,6 @@ def asked(whole):
             return msgspec.json.decode(msgspec.json.encode(ANSWERS[name](connection, scope(**address))))
 
     return ask
-
-
-@pytest.fixture
-def tenants_of(books_of):
-    """Facts → a ledger in which the groups of ACME are acme's."""
-
-    def build(facts):
-        for group in ACME:
-            task = next(fact.task for fact in facts if isinstance(fact, r.GroupSubmitted) and fact.group_id == group)
-            facts = changed(
-                facts,
-                r.GroupSubmitted,
-                lambda f, g=group: f.group_id == g,
-                task=msgspec.structs.replace(task, tenant="acme"),
-            )
-        return books_of(facts)
-
-    return build
-
-
-@pytest.fixture
-def two_tenants(tenants_of):
-    return tenants_of(history())
 
 
 def test_a_bar_runs_from_its_first_token_to_its_gradient_and_is_split_by_version(asked):
@@ -193,75 +167,6 @@ def test_a_cell_that_stopped_taking_weights_is_seen_behind(books_of):
     last = cell["serving"][-1]
     assert (last["version"], last["behind"], last["calls"], last["sample"]) == (0, 1, 1, "g000000-e0-a1")
     assert cell["behind"] == 1 and cell["serving"][0]["behind"] == 0, "before anything was published nothing was behind"
-
-
-@pytest.mark.parametrize("question", sorted(ANSWERS))
-def test_a_tenant_is_told_nothing_of_anothers_rows(two_tenants, question):
-    """C12 and the explorer's promise: every answer, with every filter that could reach across, holds own ids only."""
-    with two_tenants.read() as connection:
-        for address in (
-            {},
-            {"tenant": "default"},
-            {"group": "g000000"},
-            {"step": 0},
-            {"version": 1},
-            {"sample": "g000001-e0-a1"},
-        ):
-            if question == "sample" and "sample" not in address:
-                continue
-            text = json.dumps(ANSWERS[question](connection, scope("acme", **address)), default=str)
-            for index in (0, 2, 4, 5):
-                assert f"g00000{index}" not in text, (question, address)
-
-
-def others_differ(facts):
-    """The same facts of acme's groups; what steps and batches were made of besides is another story."""
-    facts = changed(facts, r.StepUpdated, lambda _: True, metrics={"loss": 77.0, "targets": 7777.0, "grad_norm": 7.0})
-    facts = changed(
-        facts,
-        r.BatchClosed,
-        lambda _: True,
-        turns=7777,
-        truncated_share=0.77,
-        staleness_mean=7.7,
-        staleness_max=7,
-        divisor=7777,
-    )
-    for kind in (r.ExecutionEnded, r.SampleReady):
-        turns = (
-            {"turns": 77, "tokens_sampled": 7777}
-            if kind is r.ExecutionEnded
-            else {"turns": 77, "reward": 0.77, "advantage": 7.7}
-        )
-        facts = changed(facts, kind, lambda fact: fact.execution_id.split("-")[0] not in ACME, **turns)
-    return changed(facts, r.GroupDispatched, lambda fact: fact.group_id not in ACME, queue_wait_s=777.0, promotions=7)
-
-
-@pytest.mark.parametrize("question", sorted(ANSWERS))
-def test_what_a_tenant_is_told_is_the_same_whatever_the_others_do(tenants_of, question):
-    """C12: no figure of all tenants together, of which one that knows its own share could work out the others'."""
-    told = []
-    for facts in (history(), others_differ(history())):
-        database = tenants_of(facts)
-        with database.read() as connection:
-            told.append(
-                [
-                    ANSWERS[question](connection, scope("acme", sample="g000001-e0-a1", purpose="all", **step))
-                    for step in ({}, {"step": 1})
-                ]
-            )
-    assert json.dumps(told[0], default=str) == json.dumps(told[1], default=str)
-
-
-def test_anothers_sample_is_not_there_and_nothing_near_it_is_named(two_tenants):
-    with two_tenants.read() as connection:
-        with pytest.raises(NotFound) as error:
-            sample(connection, scope("acme", sample="g000000-e0-a1"))
-        assert str(error.value) == "no sample g000000-e0-a1 in this run"
-        with pytest.raises(NotFound) as error:
-            sample(connection, scope("acme", sample="g000000-e9-a1"))
-        assert "g000000-e0" not in str(error.value)
-        assert sample(connection, scope("acme", sample="g000001-e0-a1"))["state"] == "trained"
 
 
 def test_a_listing_goes_on_where_its_cursor_stands(whole):
