@@ -1,8 +1,7 @@
 """The normal form of messages: what means nothing is gone, what means something is kept, and each prefix has a digest (B2).
 
-Gone: key order and spacing of JSON in tool arguments, `1.0` against `1`, what of a number is more than a double, None against "", reasoning, names
-of tool calls' ids (where the template shows them they are kept), white space around
-an assistant's text, and how an assistant's turn was split into messages. Kept: everything else.
+Gone: key order and spacing of JSON in tool arguments, `1.0` against `1`, None against "", reasoning, names of tool calls' ids (where the template
+shows them they are kept), white space around an assistant's text, and how an assistant's turn was split into messages. Kept: everything else.
 Reasoning is carried along all the same: a template may want to see it in turns that are not on record.
 """
 
@@ -19,6 +18,8 @@ from gyre.errors import InvalidInput
 
 TURN_PARTS_MAX = 1000
 """Messages that one turn of an assistant's may be split into: putting it together costs as much as all of it for each."""
+WHOLE_CHARS_MAX = 310
+"""Digits, with a sign, of a whole number that may be a double."""
 _REASONING = re.compile(r"^\s*<think>(.*?)</think>", re.DOTALL)
 
 
@@ -121,10 +122,10 @@ def together(messages: list[Message], turns: Mapping[str, str]) -> list[Message]
     return result
 
 
-def canonical_arguments(text: str) -> str:
-    """Arguments that mean the same give the same text; what is no JSON stays as it is."""
+def canonical_arguments(text: str, number: Callable[[str], int | float | str] | None = None) -> str:
+    """Arguments that mean the same give the same text; what is no JSON stays as it is. `number`: what a number is taken for; by default itself."""
     try:
-        value = json.loads(text or "{}", parse_float=_plain_number, parse_int=_plain_number, parse_constant=str)
+        value = json.loads(text or "{}", parse_float=number or _real, parse_int=number or _whole, parse_constant=str)
     except (ValueError, RecursionError):
         return text.strip()
     return canonical_json(value)
@@ -194,10 +195,14 @@ def finite(text: str) -> float | str:
     return number if math.isfinite(number) else text
 
 
-def _plain_number(text: str) -> int | float | str:
-    """As JavaScript reads it: clients of that language send no other back."""
+def _real(text: str) -> int | float | str:
+    """A double, as everybody reads it; a whole one is that whole number."""
     number = finite(text)
-    return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 2**53 else number
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if len(text) <= WHOLE_CHARS_MAX else text
 
 
 def _digest(before: bytes, text: str) -> bytes:

@@ -187,7 +187,7 @@ class Renderer:
         return plain
 
     def _arguments(self, call: Call, payloads: Mapping[str, str]) -> Any:
-        """The model's own text where the harness sent the same in other clothes (B2); an edited one is the harness's."""
+        """The model's own text where the harness sent the same in other clothes (B2; rounded ones: numbers.py); an edited one is the harness's."""
         text, own = call.arguments or "{}", payloads.get(call.call_id)
         if own is not None and own != text and canonical_arguments(own) == canonical_arguments(text):
             text = own

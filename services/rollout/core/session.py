@@ -13,6 +13,7 @@ from gyre.records import CallRecorded, Sampling, array, encode
 from services.rollout.core.calls_xml import schemas_of
 from services.rollout.core.memory import BODIES_MAX, Memory, Values
 from services.rollout.core.normal import Chain, Message, assistant, digests_from, goes_on, merged, next_digest, together
+from services.rollout.core.numbers import Rounded
 from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
@@ -122,6 +123,7 @@ class Session:
         self.trie = SessionTrie()
         self.payloads: dict[str, str] = {}
         """Tool-call id → arguments exactly as the model wrote them."""
+        self._rounded = Rounded()
         self.calls = 0
         self.turns = 0
         """Calls that were answered: abandoned ones are on record and are no turn."""
@@ -145,6 +147,7 @@ class Session:
         """Recorded tokens as far as they reach, rendering of the rest; `encode`: how its text becomes ids, where that is not the template's.
         Raises InvalidInput when the template refuses, and what `encode` raises."""
         messages = together(request.messages, self._parallel) if self._parallel else request.messages
+        messages = self._rounded.restored(messages, self.payloads)
         digests = digests_from(
             self._values.root_digest(request.tools), messages, self._chains, model.renderer.shows_ids
         )
@@ -228,6 +231,7 @@ class Session:
         if record.finish_reason != "cancelled":
             self.turns += 1
             self.payloads.update(record.tool_payloads)
+            self._rounded.know(record.tool_payloads)
             if len(record.tool_payloads) > 1:
                 self._parallel.update(dict.fromkeys(record.tool_payloads, record.call_id))
             self._by_conversation.setdefault(bytes.fromhex(record.message_digest), []).append(ready.packed)

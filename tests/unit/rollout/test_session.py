@@ -66,19 +66,6 @@ def test_what_means_nothing_does_not_fork(model, change):
     assert prompt.kept == len(harness.prompts[0].ids) + len(array(harness.records[0].output_ids, "int32"))
 
 
-@pytest.mark.parametrize(
-    ("said", "by_javascript"),
-    [("9007199254740993", "9007199254740992"), ("12345678901234567890", "12345678901234567000"), ("1e20", "100000000000000000000"), ("-0.0", "0")],
-)  # fmt: skip
-def test_a_number_that_a_client_rounds_to_a_double_does_not_fork(model, said, by_javascript):
-    """B2: what JSON.parse and JSON.stringify make of it is what such a harness holds."""
-    harness = Harness(model)
-    reply = harness.call(START, tool_text("read_file", f'{{"path": {said}}}'))
-    for text, is_same in ((by_javascript, True), ("7", False)):
-        messages = [*START, reply_message(reply, f'{{"path":{text}}}'), tool_message(reply, 0, "r")]
-        assert harness.goes_on(harness.session.prompt(request(messages), model)) == is_same
-
-
 def test_names_of_calls_mean_something_where_the_template_shows_them(model):
     """B1: two histories that the model reads differently are never one, so no reply to one is given for the other."""
     template = model.template
