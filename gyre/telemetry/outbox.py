@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from gyre.telemetry.wire import request_bytes
@@ -23,17 +25,17 @@ EXPORT_EVERY_S = 2.0
 """A request costs as much as a few dozen spans, and a trace is looked at by people."""
 EXPORT_SPANS_MAX = 1024
 EXPORT_BYTES_MAX = 1024 * 1024
-"""Nothing is added to a request of so much: gRPC takes 4 MiB."""
+"""Nothing is added to a request of so much, and no span has more: gRPC takes 4 MiB."""
 EXPORT_TRIES_S = 20.0
 """How long one request is tried: the ledger's new start takes less. Meanwhile the queue fills."""
 PAUSE_S = 0.5
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _AGAIN = frozenset({
-    grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED,
-    grpc.StatusCode.CANCELLED, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.DATA_LOSS,
+    grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.DATA_LOSS,
 })  # fmt: skip
-"""What OTLP asks to try again."""
+"""What OTLP asks to try again; RESOURCE_EXHAUSTED only where the collector says when: a request that is too large for it always is."""
 
 Send = Callable[[Sequence[bytes]], int]
 """Given what `span_bytes` made; how many of them were rejected. Raises where none was taken."""
@@ -59,12 +61,29 @@ class Collector:
                 answer = self._export(request, timeout=max(left_s, 0.0), metadata=self._headers, wait_for_ready=True)
                 return answer.partial_success.rejected_spans
             except grpc.RpcError as error:
-                if left_s <= PAUSE_S or error.code() not in _AGAIN or self._closed.wait(PAUSE_S):
+                pause_s = _pause_s(error)
+                if pause_s is None or left_s <= pause_s or self._closed.wait(pause_s):
                     raise
 
     def close(self) -> None:
         self._closed.set()
         self._channel.close()
+
+
+def _pause_s(error: grpc.RpcError) -> float | None:
+    """Until the same request is tried again; None: never."""
+    if error.code() in _AGAIN:
+        return PAUSE_S
+    if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return None
+    said = dict(error.trailing_metadata() or ())
+    if own := said.get("retry-after-s"):  # the ledger's
+        return max(PAUSE_S, float(own))
+    asked = RetryInfo()
+    for detail in Status.FromString(said.get("grpc-status-details-bin", b"")).details:
+        if detail.Unpack(asked):
+            return max(PAUSE_S, asked.retry_delay.ToTimedelta().total_seconds())
+    return None
 
 
 class Outbox:
@@ -92,7 +111,7 @@ class Outbox:
     def put(self, span: bytes) -> None:
         """What `span_bytes` made."""
         with self._changed:
-            if self._is_closing:
+            if self._is_closing or len(span) > EXPORT_BYTES_MAX:
                 self.dropped += 1
                 return
             self._put += 1

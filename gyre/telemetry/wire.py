@@ -9,6 +9,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 
 LINKS_MAX = 4096
 """A step links to each of its samples; of more, the number is told."""
+TEXT_CHARS_MAX = 32 * 1024
+"""Of any text, an exception's for instance; of more, the begin and the end are told, and how much is left out."""
 SAMPLED = 1
 INTERNAL = OtlpSpan.SPAN_KIND_INTERNAL
 INT64_MAX = 2**63 - 1
@@ -38,7 +40,7 @@ def span_bytes(
     name: str, ids: Ids, parent_id: bytes, start_ns: int, end_ns: int, attributes: Mapping[str, Any], links: Sequence[Ids] = (),
     events: Iterable[Event] = (), status: int = 0, message: str = "", kind: int = INTERNAL,
 ) -> bytes:  # fmt: skip
-    """A serialised ScopeSpans with one span; `parent_id` is empty for a root. Any attribute can be said, if need be as text."""
+    """A serialised ScopeSpans with one span; `parent_id` is empty for a root. Any attribute can be said, if need be as text; texts are bounded."""
     scope = ScopeSpans()
     span = scope.spans.add(
         trace_id=ids.trace, span_id=ids.span, parent_span_id=parent_id, name=_sayable(name), kind=kind, flags=SAMPLED,
@@ -70,7 +72,7 @@ def request_bytes(resource: Mapping[str, Any], spans: Sequence[bytes]) -> bytes:
 def _say(into: Any, attributes: Mapping[str, Any]) -> None:
     add = into.add
     for key, value in attributes.items():
-        _set(add(key=key).value, value)
+        _set(add(key=_sayable(key)).value, value)
 
 
 def _set(said: Any, value: Any) -> None:
@@ -92,5 +94,8 @@ def _set(said: Any, value: Any) -> None:
 
 
 def _sayable(text: str) -> str:
-    """Half a surrogate pair, which a model can well say, is no UTF-8."""
+    """Bounded; half a surrogate pair, which a model can well say, is no UTF-8."""
+    if (more := len(text) - TEXT_CHARS_MAX) > 0:
+        half = TEXT_CHARS_MAX // 2
+        text = f"{text[:half]} … {more} of {len(text)} characters are left out … {text[-half:]}"
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

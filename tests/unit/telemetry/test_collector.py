@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -18,16 +20,25 @@ from tests.support import until
 SPAN = span_bytes("work", Ids(b"t" * 16, b"s" * 8), b"", 1, 2, {})
 
 
+def retry_info(delay_s: float) -> tuple[tuple[str, bytes], ...]:
+    """Of a refusal that says when to come again, as google.rpc has it."""
+    status, asked = Status(code=8, message="no"), RetryInfo()
+    asked.retry_delay.FromMilliseconds(int(delay_s * 1000))
+    status.details.add().Pack(asked)
+    return (("grpc-status-details-bin", status.SerializeToString()),)
+
+
 class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
     """Refuses with each of `refusals` in turn, then takes everything."""
 
-    def __init__(self, *refusals: grpc.StatusCode) -> None:
-        self.refusals = list(refusals)
+    def __init__(self, *refusals: grpc.StatusCode, trailing: tuple = ()) -> None:
+        self.refusals, self.trailing = list(refusals), trailing
         self.requests: list = []
         self.headers: list[dict] = []
 
     def Export(self, request, context):
         if self.refusals:
+            context.set_trailing_metadata(self.trailing)
             context.abort(self.refusals.pop(0), "no")
         self.requests.append(request)
         self.headers.append(dict(context.invocation_metadata()))
@@ -79,27 +90,46 @@ def test_what_ended_while_the_collector_was_away_arrives_when_it_is_back(at):
     assert len(anew.requests) == 1
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE])
-def test_a_busy_collector_is_asked_again(at, code):
-    """What OTLP calls retryable."""
+@pytest.mark.parametrize(
+    ("code", "trailing"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, ()), (grpc.StatusCode.RESOURCE_EXHAUSTED, retry_info(0.02)),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, (("retry-after-s", "0.02"),)),
+    ],
+)  # fmt: skip
+def test_a_busy_collector_is_asked_again(at, code, trailing):
+    """What OTLP calls retryable: a collector that is full says when to come again, the ledger in its own words."""
     port, _, outbox = at
-    receiver = Receiver(code, code)
+    receiver = Receiver(code, code, trailing=trailing)
     with Serving(port, receiver):
         outbox.put(SPAN)
         assert outbox.flush(60)
     assert (outbox.dropped, len(receiver.requests)) == (0, 1)
 
 
-def test_a_collector_that_says_no_is_not_asked_again(at):
-    """A wrong key: counted, and what comes later is tried."""
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED])
+def test_a_collector_that_says_no_is_not_asked_again(at, code):
+    """A wrong key, a request larger than it takes: counted, and what comes later is tried."""
     port, _, outbox = at
-    receiver = Receiver(grpc.StatusCode.UNAUTHENTICATED)
+    receiver = Receiver(code)
     with Serving(port, receiver):
         outbox.put(SPAN)
         assert outbox.flush(60) and outbox.dropped == 1
         outbox.put(SPAN)
         assert outbox.flush(60) and outbox.dropped == 1
     assert len(receiver.requests) == 1
+
+
+def test_a_span_that_no_request_holds_keeps_no_other_back(at):
+    """Counted where it comes; the others of its time arrive."""
+    port, _, outbox = at
+    receiver = Receiver()
+    for said in (SPAN, b"x" * (module.EXPORT_BYTES_MAX + 1), SPAN):
+        outbox.put(said)
+    with Serving(port, receiver):
+        assert outbox.flush(60)
+    (request,) = receiver.requests
+    assert len(request.resource_spans[0].scope_spans[0].spans) == 2 and outbox.dropped == 1
 
 
 async def test_the_end_waits_for_no_collector_and_counts_what_it_leaves(at):

@@ -13,7 +13,7 @@ from gyre import telemetry
 from gyre.telemetry.outbox import EXPORT_BYTES_MAX, EXPORT_SPANS_MAX, Outbox
 from gyre.telemetry.setup import Strangers
 from gyre.telemetry.spans import outboxes
-from gyre.telemetry.wire import LINKS_MAX, request_bytes
+from gyre.telemetry.wire import LINKS_MAX, TEXT_CHARS_MAX, request_bytes
 from tests.kept_spans import attributes_of, kept_spans
 
 TRACE, SPAN = "ab" * 16, "cd" * 8
@@ -98,6 +98,25 @@ def test_an_error_is_recorded_and_goes_on(kept):
     assert attributes_of(span.events[0]).items() >= {"exception.type": "KeyError", "exception.message": "'no'"}.items()
 
 
+def test_a_text_of_megabytes_is_told_in_part_and_its_length_is(kept):
+    """Tracing: wherever a span has texts; a span stays small, and the end of an exception's says most."""
+    long = "a" * 2_000_000 + "é" * 1_000_000
+    with pytest.raises(ValueError), telemetry.span(long, text=long, texts=[long], **{long: 1}) as open_span:
+        open_span.add_event(long, {"text": long})
+        raise ValueError(long)
+    (span,) = kept.spans
+    assert span.ByteSize() < EXPORT_BYTES_MAX
+    said, thrown = attributes_of(span), attributes_of(span.events[1])
+    (key,) = said.keys() - {"text", "texts"}
+    texts = [said["text"], *said["texts"], key, span.name, span.events[0].name, thrown["exception.message"]]
+    for text in texts:
+        assert text.startswith("aaa") and text.endswith("ééé") and "of 3000000 characters" in text
+        assert len(text) < TEXT_CHARS_MAX + 100
+    assert (
+        "characters are left out" in span.status.message and "characters are left out" in thrown["exception.stacktrace"]
+    )
+
+
 class Phase(enum.IntEnum):
     TWO = 2
 
@@ -169,7 +188,8 @@ def test_a_request_holds_all_its_spans_under_one_resource(sending):
     outbox = sending(lambda batch: batches.append(batch) or 0)
     for number in range(EXPORT_SPANS_MAX + 1):
         telemetry.emit_span(f"s{number}", 0.0, 1.0, PARENT)
-    telemetry.emit_span("large", 0.0, 1.0, PARENT, text="x" * EXPORT_BYTES_MAX)
+    telemetry.emit_span("large", 0.0, 1.0, PARENT, texts=["x" * 1024] * (EXPORT_BYTES_MAX // 1500))
+    telemetry.emit_span("large too", 0.0, 1.0, PARENT, texts=["x" * 1024] * (EXPORT_BYTES_MAX // 1500))
     telemetry.emit_span("last", 0.0, 1.0, PARENT)
     assert outbox.flush(60)
     requests = [ExportTraceServiceRequest.FromString(request_bytes({"service.name": "me"}, one)) for one in batches]
@@ -177,7 +197,7 @@ def test_a_request_holds_all_its_spans_under_one_resource(sending):
     read = [
         [span.name for scope in request.resource_spans[0].scope_spans for span in scope.spans] for request in requests
     ]
-    names = [*(f"s{number}" for number in range(EXPORT_SPANS_MAX + 1)), "large", "last"]
+    names = [*(f"s{number}" for number in range(EXPORT_SPANS_MAX + 1)), "large", "large too", "last"]
     assert groups == 1 and [name for part in read for name in part] == names
     assert max(map(len, read)) <= EXPORT_SPANS_MAX and read[-1] == ["last"]
     assert attributes_of(requests[0].resource_spans[0].resource) == {"service.name": "me"}
