@@ -1,6 +1,7 @@
 """Where this process's spans go."""
 
 import logging
+import os
 
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
@@ -11,7 +12,7 @@ from gyre.errors import GyreError
 from gyre.rpc.auth import read_key
 from gyre.run_folder import RunFolder
 from gyre.telemetry.outbox import Collector, Outbox
-from gyre.telemetry.spans import outboxes
+from gyre.telemetry.spans import outboxes, reseed
 from gyre.telemetry.wire import Event, Ids, span_bytes
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,8 @@ CUT_OFF_S = 1.0
 """A request under way is over as soon as its channel is closed."""
 
 _collectors: list[Collector] = []
+_of_parent: list[tuple[list[Outbox], list[Collector]]] = []
+"""In a forked process: kept, for to let go of a channel is to close it."""
 
 
 class Strangers(SpanProcessor):
@@ -91,3 +94,15 @@ def shutdown() -> None:
 def dropped_spans() -> int:
     """Spans of this process that a collector should have and does not."""
     return sum(outbox.dropped for outbox in outboxes)
+
+
+def _forked() -> None:
+    """The threads that send, and the channels, are the parent's: a forked process makes no spans until it calls `setup` itself; below those of its
+    parent, whose traceparents it passes on."""
+    _of_parent.append((outboxes[:], _collectors[:]))
+    outboxes.clear()
+    _collectors.clear()
+    reseed()
+
+
+os.register_at_fork(after_in_child=_forked)

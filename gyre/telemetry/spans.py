@@ -162,6 +162,11 @@ def _parent(traceparent: str) -> Ids | None:
     )
 
 
+def reseed() -> None:
+    """In a process that has its parent's state: else it would give the same ids."""
+    _random.seed()
+
+
 def _new_ids(parent: Ids | None) -> Ids:
     # all zero is no id; of 64 random bits it does not happen, and would be one span that is refused
     return Ids(parent.trace if parent else _random.randbytes(16), _random.randbytes(8))
