@@ -104,22 +104,50 @@ def merged(messages: Iterable[Message], before: list[Message] | None = None) -> 
     return result
 
 
-def together(messages: list[Message], turns: Mapping[str, str]) -> list[Message]:
-    """Calls of one recorded turn that come back one by one, each before its result, as the one turn they are, before all its results. `turns`: of
-    calls that were not alone in theirs, what tells their turns apart."""
+Places = Mapping[str, tuple[str, int]]
+"""Of a recorded call that was not alone in its turn: what tells its turn apart, and which of its calls it is."""
+
+
+def together(messages: list[Message], places: Places) -> list[Message]:
+    """Calls of one recorded turn that come back one by one, each before its result and in any order, as the one turn they are, before all its
+    results. A call that comes again is in another turn."""
     result = list[Message]()
-    last = -1  # where the turn is whose results are being told
+    at, is_moved = -1, False  # where the turn is whose results are being told; whether they are to be put in its order
     for message in messages:
-        turn = turns.get(message.calls[0].call_id) if message.calls else None
-        if turn is not None and last >= 0 and not message.content and turns.get(result[last].calls[-1].call_id) == turn:
-            first = result[last]
-            thought = first.reasoning + message.reasoning
-            result[last] = Message("assistant", first.content, first.calls + message.calls, reasoning=thought)
-            continue
+        turn = _turn(message.calls, places)
+        if turn is not None and at >= 0 and not message.content:
+            calls = result[at].calls + message.calls
+            if _turn(calls, places) == turn:
+                thought = result[at].reasoning + message.reasoning
+                result[at] = Message("assistant", result[at].content, _in_order(calls, places), reasoning=thought)
+                is_moved = True
+                continue
         if message.role != "tool":
-            last = len(result) if turn is not None else -1
+            if is_moved:
+                _order_results(result, at + 1, places)
+            at, is_moved = (len(result), False) if turn is not None else (-1, False)
+            if turn is not None and (calls := _in_order(message.calls, places)) != message.calls:
+                message, is_moved = Message("assistant", message.content, calls, reasoning=message.reasoning), True
         result.append(message)
+    if is_moved:
+        _order_results(result, at + 1, places)
     return result
+
+
+def _turn(calls: Sequence[Call], places: Places) -> str | None:
+    """The one recorded turn whose calls these are, each once."""
+    names = {call.call_id for call in calls}
+    turns = {places[name][0] if name in places else None for name in names}
+    return turns.pop() if len(turns) == 1 and len(names) == len(calls) else None
+
+
+def _in_order(calls: tuple[Call, ...], places: Places) -> tuple[Call, ...]:
+    return tuple(sorted(calls, key=lambda call: places[call.call_id]))
+
+
+def _order_results(messages: list[Message], begin: int, places: Places) -> None:
+    """Few templates say which call a result is of: it is told by its place."""
+    messages[begin:] = sorted(messages[begin:], key=lambda told: places.get(told.tool_call_id, ("", -1))[1])
 
 
 def canonical_arguments(text: str, number: Callable[[str], int | float | str] | None = None) -> str:

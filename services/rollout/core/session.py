@@ -136,8 +136,8 @@ class Session:
         self.memory = Memory(self._values, self.payloads)
         self._chains: list[Chain] = []
         """Of the latest conversations, the newest first."""
-        self._parallel: dict[str, str] = {}
-        """Tool calls that were not alone in their turn → the call that made them."""
+        self._parallel: dict[str, tuple[str, int]] = {}
+        """As normal.Places."""
         self._by_conversation: dict[bytes, list[bytes]] = {}
         """Digest of a conversation → records of its answered calls as they are encoded: few are ever asked for."""
         self._by_name: dict[str, bytes] = {}
@@ -233,7 +233,9 @@ class Session:
             self.payloads.update(record.tool_payloads)
             self._rounded.know(record.tool_payloads)
             if len(record.tool_payloads) > 1:
-                self._parallel.update(dict.fromkeys(record.tool_payloads, record.call_id))
+                self._parallel.update(
+                    (name, (record.call_id, index)) for index, name in enumerate(record.tool_payloads)
+                )
             self._by_conversation.setdefault(bytes.fromhex(record.message_digest), []).append(ready.packed)
             self._by_name.update(dict.fromkeys((record.call_id, *record.tool_payloads), ready.packed))
             self.memory.recall = partial(self.reply, model=model)

@@ -130,6 +130,47 @@ def test_calls_of_one_turn_that_come_back_each_with_its_result_are_the_recorded_
     assert not harness.goes_on(harness.session.prompt(request([*START, *spoken]), model), 0)
 
 
+TWO = tool_text("read_file", '{"path": "a"}') + tool_text("read_file", '{"path": "b"}')
+
+
+def _one_by_one(reply, *order: int) -> list[dict]:
+    """Each call with its result, in this order."""
+    whole = reply_message(reply)
+    told = [
+        (whole | {"tool_calls": [whole["tool_calls"][at]]}, tool_message(reply, at, f"result {at}")) for at in order
+    ]
+    return [message for pair in told for message in pair]
+
+
+@pytest.mark.parametrize("is_split", [True, False])
+def test_calls_that_come_back_as_they_were_done_are_the_recorded_turn(model, is_split):
+    """B2: the second was done first. Which result is which call's stays told by their order."""
+    harness = Harness(model)
+    reply = harness.call(START, TWO)
+    in_order = harness.ids([*START, reply_message(reply), *(tool_message(reply, at, f"result {at}") for at in (0, 1))])
+    messages = [*START, *_one_by_one(reply, 1, 0)]
+    if not is_split:
+        messages = [*START, messages[2], messages[4], messages[3], messages[5]]
+    prompt = harness.session.prompt(request(messages), model)
+    assert harness.goes_on(prompt) and prompt.ids.tolist() == in_order
+    assert harness.goes_on(harness.session.prompt(request([*messages, {"role": "user", "content": "on"}]), model))
+
+
+@pytest.mark.parametrize("again", ["whole", "one by one"])
+def test_a_turn_that_comes_twice_is_two_turns(model, again):
+    """B2: no message has a call twice."""
+    harness = Harness(model)
+    reply = harness.call(START, TWO)
+    twice = _one_by_one(reply, 0, 1)
+    if again == "whole":
+        twice = [reply_message(reply), twice[1], twice[3]]
+    messages = [*START, *_one_by_one(reply, 0, 1), *twice]
+    whole = [reply_message(reply), tool_message(reply, 0, "result 0"), tool_message(reply, 1, "result 1")]
+    assert harness.ids(messages) == harness.ids([*START, *whole, *whole])
+    told = normal.together(request(messages).messages, harness.session._parallel)
+    assert [len(message.calls) for message in told] == [0, 0, 2, 0, 0, 2, 0, 0]
+
+
 def test_many_conversations_beside_each_other_cost_what_is_new_in_each(model, monkeypatch):
     """Sub-agents take turns: what was digested of one is not digested again because others spoke meanwhile."""
     harness, digested, real = Harness(model), [], normal.next_digest
