@@ -8,7 +8,7 @@
 | relay.py | carries its calls to the gateway, whatever happens to that |
 | sandbox.py, warden/ | folders, variables, bounds; an end that leaves nothing behind |
 | tree.py | copies of what it left, hidden tests over them |
-| testing.py, judge.py | hidden unittest tests: what is believed of what they say |
+| testing.py, judge/ | hidden unittest tests, in another process than what they test: what is believed of what they say |
 """
 
 from gyre.env.harness.environment import HarnessEnvironment

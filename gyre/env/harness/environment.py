@@ -121,7 +121,7 @@ class HarnessEnvironment(SelfDriven):
             return await sandbox.run(words, variables, self.check_bounds)
 
     async def tests(self, hidden: Path | Mapping[str, str], pattern: str = "test*.py") -> Tests:
-        """Run Python's unittest tests `hidden` (a folder, or path → text) over a copy of the working folder, from which they import what they test.
+        """Run Python's unittest tests `hidden` (a folder, or path → text) over a copy of the working folder; what they import from there runs apart.
         What the agent left decides neither what runs nor what passed (testing.py). Raises NotStarted."""
         async with self._copy() as sandbox:
             return await run_tests(sandbox, hidden, pattern, self._variables(sandbox), self.check_bounds)

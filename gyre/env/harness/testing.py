@@ -1,22 +1,27 @@
 """Hidden tests of Python's unittest, over what an agent left: how they are started, and what is believed of what they say.
 
-Believed is one line, which begins with a secret of this run and comes from the judge (judge.py). An exit code says nothing: the agent's code runs in
-that process and may end it with 0. Tests and code share an interpreter, so code that goes looking for the secret can still find it. A test that must
-stand up to that starts what was left as a program (`subprocess`) and looks at what comes out.
+The tests run in the judge (judge/), which never imports what the agent left: there `import calc` gives a stand-in, whose functions run in another
+process and answer with plain values. What needs more than that (objects of the agent's classes, its exceptions) is written as functions of modules
+below `beside/`: they are put over what was left, run there, and say plainly what they saw; what is to be expected stands in the tests.
+
+Believed is one line, which begins with a secret of this run and comes from the judge. An exit code says nothing.
 """
 
 import json
 import secrets
 import sys
 from collections.abc import Mapping
+from importlib.util import decode_source
 from pathlib import Path
 
 import msgspec
 
 from gyre.env.harness import tree
 from gyre.env.harness.sandbox import Bounds, Exit, Sandbox
+from gyre.env.harness.warden import walk
 
-JUDGE = Path(__file__).with_name("judge.py")
+JUDGE = Path(__file__).with_name("judge")
+BESIDE = "beside"
 
 
 class Tests(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +31,7 @@ class Tests(msgspec.Struct, frozen=True, kw_only=True):
     """Of the process that ran them."""
     passed: int = 0
     failed: int = 0
-    """Also what could not be loaded, what skipped itself, and what was changed that judges."""
+    """Also what could not be loaded, and what skipped itself."""
     excused: int = 0
     """By a mark that stands on the test: to be skipped, or expected to fail."""
     failures: list[str] = []
@@ -45,12 +50,23 @@ async def run_tests(
     folder, spec, secret = sandbox.home / "hidden", sandbox.home / "spec", secrets.token_urlsafe(24)
     folder.mkdir()
     tree.overlay(hidden, folder)
+    if (beside := folder / BESIDE).is_dir():
+        tree.overlay(beside, sandbox.work)
+        walk.remove(beside)
+    said = {"secret": secret, "hidden": str(folder), "sources": _taken(folder), "pattern": pattern}
     spec.touch(mode=0o600)
-    spec.write_text(
-        json.dumps({"secret": secret, "hidden": str(folder), "work": str(sandbox.work), "pattern": pattern})
-    )
+    spec.write_text(json.dumps(said))
     ended = await sandbox.run([sys.executable, "-I", "-S", str(JUDGE), str(spec)], variables, bounds)
     return heard(ended, secret)
+
+
+def _taken(folder: Path) -> dict[str, str]:
+    """Path → text of the modules in `folder`, which are taken away: what the agent left could read there what it is to answer."""
+    sources = {}
+    for place in sorted(folder.rglob("*.py")):
+        sources[place.relative_to(folder).as_posix()] = decode_source(place.read_bytes())
+        place.unlink()
+    return sources
 
 
 def heard(ended: Exit, secret: str) -> Tests:
@@ -61,6 +77,6 @@ def heard(ended: Exit, secret: str) -> Tests:
             ended = msgspec.structs.replace(ended, tail=ended.tail.replace(secret, "judge:"))
             try:
                 return msgspec.structs.replace(msgspec.json.decode(said, type=Tests), exit=ended)
-            except msgspec.DecodeError:  # the code that was judged broke it
+            except msgspec.DecodeError:
                 break
     return Tests(exit=ended)

@@ -1,0 +1,230 @@
+"""Code of somebody else's, called by a process that never imports it: there `import calc` gives a stand-in, whose functions run over here.
+
+    tests ── calc.total([100, 250], 20) ──▶ StandIn ──▶ Work ── a line of JSON ──▶ serve(): import calc, call
+          ◀── a plain value, or what it raised ──────────────── a line of JSON ──┘
+
+Plain: None, bool, int, float, str, bytes, list, tuple, set, frozenset and dict, and exactly these types. So whoever compares holds values of its own
+making: no object whose `__eq__` is always true comes across, and nothing over here can touch what compares, counts or tells.
+"""
+
+import builtins
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_loader
+from types import ModuleType
+from typing import Any, BinaryIO
+
+SCALARS = (type(None), bool, int, float, str)
+SERIES = {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
+REPLY_BYTES_MAX = 64 * 2**20
+WORDS_CHARS = 1000
+ASKED_DUNDERS = ("__all__", "__version__")
+"""Others are the import system's own business."""
+
+
+class Unheard(BaseException):
+    """No answer that a test could go by: the process ended, or what should cross is not plain. No Exception, so that no test can expect it."""
+
+
+def encoded(value: Any) -> Any:
+    """Of a plain value, as JSON that keeps its type. Raises Unheard."""
+    kind = type(value)
+    if kind in SCALARS:
+        return value
+    if kind is dict:
+        return {"dict": [[encoded(key), encoded(item)] for key, item in value.items()]}
+    if kind is bytes:
+        return {"bytes": value.hex()}
+    if SERIES.get(kind.__name__) is kind:
+        return {kind.__name__: [encoded(item) for item in value]}
+    raise Unheard(f"a {kind.__name__} is no plain value; what makes or looks at one belongs into beside/")
+
+
+def decoded(said: Any) -> Any:
+    """Raises ValueError, TypeError, KeyError or RecursionError where `said` is nothing that `encoded` makes."""
+    if type(said) in SCALARS:
+        return said
+    ((kind, items),) = said.items()
+    if kind == "dict":
+        return {decoded(key): decoded(item) for key, item in items}
+    if kind == "bytes":
+        return bytes.fromhex(items)
+    return SERIES[kind](decoded(item) for item in items)
+
+
+# Where the tests are
+
+
+class Work:
+    """The process in which what is tested runs; started when it is first asked, and again after it has ended."""
+
+    def __init__(self, start: Callable[[], tuple[BinaryIO, BinaryIO]]) -> None:
+        """`start` → where requests go, where replies come from."""
+        self._start = start
+        self._peer: tuple[BinaryIO, BinaryIO] | None = None
+
+    def ask(self, module: str, name: str = "", call: tuple[tuple, dict] | None = None) -> Any:
+        """The value of `name` in `module`, or what calling it gives; raises what it raised (the nearest of Python's own exceptions), or Unheard."""
+        request = {"module": module, "name": name, "call": None if call is None else encoded(list(call))}
+        line = json.dumps(request).encode() + b"\n"
+        self._peer = self._peer or self._start()
+        requests, replies = self._peer
+        try:
+            requests.write(line)
+            requests.flush()
+            said = replies.readline(REPLY_BYTES_MAX)
+        except OSError:
+            said = b""
+        if not said.endswith(b"\n"):
+            self._peer = None
+            raise Unheard(f"{module} {name}: its process ended or said too much")
+        return self._heard(said, module, name)
+
+    def _heard(self, said: bytes, module: str, name: str) -> Any:
+        try:
+            reply = json.loads(said)
+            if "value" in reply:
+                return decoded(reply["value"])
+            if "reference" in reply:
+                return Reference(self, module, name)
+            kinds, words = reply.get("raised"), str(reply["words"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError) as error:
+            raise Unheard(f"{module} {name}: no answer that can be read") from error
+        if kinds is None:
+            raise Unheard(f"{module} {name}: {words}")
+        raise _exception(kinds, words)
+
+
+def _exception(kinds: Any, words: str) -> BaseException:
+    for name in kinds if isinstance(kinds, list) else []:
+        kind = vars(builtins).get(name) if isinstance(name, str) else None
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            try:
+                return kind(words)
+            except TypeError:  # takes more than words: its base will do
+                continue
+    return Unheard(words)
+
+
+class Reference:
+    """To a function, which runs over there when it is called; or to a class or module, what stands in which does, too."""
+
+    def __init__(self, work: Work, module: str, name: str) -> None:
+        self._work, self._module, self.__name__ = work, module, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._work.ask(self._module, self.__name__, (args, kwargs))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._work.ask(self._module, f"{self.__name__}.{name}")
+
+
+class StandIn(Loader):
+    """Makes the module that stands for one over there."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        def attribute(name: str) -> Any:
+            if name.startswith("__") and name not in ASKED_DUNDERS:
+                raise AttributeError(name)
+            return self._work.ask(module.__name__, name)
+
+        self._work.ask(module.__name__)  # what it raises when it is imported, the import of its stand-in raises
+        module.__getattr__ = attribute
+
+
+class StandIns(MetaPathFinder):
+    """Finds stand-ins for what is in the folder `folder`, behind the folders `before` and in front of all others."""
+
+    def __init__(self, work: Work, folder: str, before: list[str]) -> None:
+        self._loader, self._folder, self._before = StandIn(work), folder, before
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if path is None and _is_module(PathFinder.find_spec(name, self._before)):
+            return None
+        inside = [self._folder] if path is None else [place for place in path if self._holds(place)]
+        found = PathFinder.find_spec(name, inside) if inside else None
+        if found is None or (path is None and not _is_module(found) and _is_module(PathFinder.find_spec(name))):
+            return None
+        folders = found.submodule_search_locations
+        made = spec_from_loader(name, self._loader, is_package=folders is not None)
+        made.submodule_search_locations = None if folders is None else list(folders)
+        return made
+
+    def _holds(self, place: str) -> bool:
+        return place == self._folder or place.startswith(self._folder + os.sep)
+
+
+def _is_module(spec: ModuleSpec | None) -> bool:
+    """More than a folder without `__init__.py`."""
+    return spec is not None and spec.loader is not None
+
+
+# Where what is tested is
+
+
+def serve(requests: BinaryIO, replies: BinaryIO) -> None:
+    """Answers line by line, until there are no more."""
+    for line in requests:
+        try:
+            said = json.dumps(_reply(json.loads(line)))
+        except Unheard as error:
+            said = json.dumps({"words": str(error)})
+        except BaseException as error:
+            said = json.dumps({"raised": [kind.__name__ for kind in _builtin_kinds(error)], "words": _words(error)})
+        replies.write(said.encode() + b"\n")
+        replies.flush()
+
+
+def _reply(request: dict) -> dict:
+    found = import_module(request["module"])
+    if not request["name"]:
+        return {"value": None}
+    for part in request["name"].split("."):
+        found = getattr(found, part)
+    if request["call"] is not None:
+        args, kwargs = decoded(request["call"])
+        return {"value": encoded(found(*args, **kwargs))}
+    is_reference = callable(found) or isinstance(found, ModuleType)
+    return {"reference": True} if is_reference else {"value": encoded(found)}
+
+
+def _builtin_kinds(error: BaseException) -> Iterator[type]:
+    return (kind for kind in type(error).__mro__ if vars(builtins).get(kind.__name__) is kind)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)[:WORDS_CHARS]
+    except Exception:
+        return type(error).__name__
+
+
+def main() -> None:
+    """`apart.py`: requests on stdin; what is imported is looked for in the working folder behind the library."""
+    import site
+
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what it prints is no answer
+    library = list(sys.path)
+    site.main()
+    sys.path[:] = [*library, os.getcwd(), *(path for path in sys.path if path not in library)]
+    sys.dont_write_bytecode = True
+    serve(requests, replies)
+
+
+if __name__ == "__main__":
+    main()
