@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from services.rollout.core.calls_xml import MARK, Schemas, as_json, xml_call
+from services.rollout.core.calls_xml import MARK, Schemas, as_json, name_end, xml_call
 from services.rollout.core.normal import finite
+from services.rollout.core.opencalls import JsonSkim, MarksSkim, Open, Skim
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
@@ -64,34 +65,69 @@ def is_closed(block: Block) -> bool:
 
 
 class FirstCall:
-    """Whether a text that grows has a whole call behind its reasoning; what is certain to be none is read once."""
+    """Whether a text that grows has a whole call behind its reasoning, at the cost of reading it once."""
 
     def __init__(self, think_open: bool) -> None:
         self._think_open = think_open
         self._at: int | None = None
-        """Where what may still become a call begins; None: in the reasoning."""
+        """No opening mark that is not known begins before it; None: in the reasoning."""
+        self._open: list[Open] = []
+        self._misses = 0
+        """Opening marks that began no call."""
         self._seen = 0
 
     def is_in(self, text: str) -> bool:
         """`text` goes on from the one of the last call."""
         seen, self._seen = max(0, self._seen - len(CLOSE)), len(text)
         if self._at is None:
-            self._at = content_at(text, self._think_open, seen)
-            seen = 0
-        if self._at is None or text.find(CLOSE, max(seen, self._at)) < 0:
+            seen = self._at = content_at(text, self._think_open, seen)
+        if self._at is None or self._misses >= MISSES_MAX or text.find(CLOSE, seen) < 0:
             return False
-        is_settled, misses = True, 0
-        for block in blocks(text, at=self._at):
+        return self._is_again(text) or self._is_new(text, self._at)
+
+    def _is_again(self, text: str) -> bool:
+        """Of those that were open."""
+        known, self._open = self._open, []
+        skipped = 0  # what is before it belongs to another one
+        for one in known:
+            if one.start < skipped:
+                continue
+            if not one.is_due(text):
+                self._open.append(one)
+                continue
+            block = _block(text, one.start, NO_SCHEMAS)
             if is_closed(block):
                 return True
-            misses += 1
-            if is_settled:
-                self._at, is_settled = (block.start, False) if block.is_cut else (block.end, True)
-        if misses >= MISSES_MAX:
-            self._at = len(text)
-        elif is_settled:
-            self._at = max(self._at, len(text) - len(OPEN) + 1)
+            if block.is_cut:
+                self._open.append(one.read(text))
+            else:
+                self._misses, skipped = self._misses + 1, block.end
+        self._at = max(self._at or 0, skipped)
         return False
+
+    def _is_new(self, text: str, at: int) -> bool:
+        for block in blocks(text, at=max(at, self._at or 0)):
+            if self._misses + len(self._open) >= MISSES_MAX:
+                break
+            if is_closed(block):
+                return True
+            if block.is_cut:
+                self._open.append(Open(block.start, _skim(text, block)).read(text))
+            else:
+                self._misses += 1
+            self._at = block.end
+        self._at = max(self._at or 0, len(text) - len(OPEN) + 1)
+        return False
+
+
+def _skim(text: str, block: Block) -> Skim | None:
+    at = _SPACE.match(text, block.start + len(OPEN)).end()  # type: ignore[union-attr]
+    if block.call is not None:
+        return None
+    if text.startswith("{", at):
+        return JsonSkim(at)
+    named = name_end(text, at)
+    return MarksSkim(named, CLOSE) if named is not None else None
 
 
 def content_at(text: str, think_open: bool, seen: int = 0) -> int | None:

@@ -45,7 +45,7 @@ def xml_call(text: str, at: int, schemas: Schemas, close: str) -> tuple[tuple[st
         ended = text.find(PARAMETER_END, parameter.end())
         if ended < 0:
             return None, None
-        if (over := _call_end(close).search(text, parameter.end(), ended)) is not None:
+        if (over := call_end(close).search(text, parameter.end(), ended)) is not None:
             return None, over.end()  # the parameter's end is missing: what follows is another call's
         texts.append((parameter[1], parameter.end(), ended))
         at = _space(text, ended + len(PARAMETER_END))
@@ -58,9 +58,27 @@ def xml_call(text: str, at: int, schemas: Schemas, close: str) -> tuple[tuple[st
     return (named[1], as_json(arguments)), at
 
 
+def is_cut(text: str, at: int) -> bool:
+    """Whether no whole mark stands at `at`, and more text may make one."""
+    return _broken(text, _space(text, at)) is None
+
+
 @cache
-def _call_end(close: str) -> re.Pattern[str]:
+def call_end(close: str) -> re.Pattern[str]:
+    """Behind which, inside of a parameter's text, another call's words begin."""
     return re.compile(rf"{END}\s*{close}")
+
+
+def name_end(text: str, at: int) -> int | None:
+    """Where the name of the call that begins at `at` ends; None: it is not there, or not whole."""
+    named = _NAME.match(text, at)
+    return named.end() if named is not None else None
+
+
+def parameter_begin(text: str, at: int) -> int | None:
+    """Where the text of the parameter begins whose mark stands at `at`, white space before it left aside; None: none does, or not whole."""
+    parameter = _PARAMETER.match(text, _space(text, at))
+    return parameter.end() if parameter is not None else None
 
 
 def _space(text: str, at: int) -> int:
