@@ -28,7 +28,7 @@ CATEGORIES = {
 """Unicode's, as far as ASCII goes; written as the inside of a set."""
 _UNIT = re.compile(
     r"""(?P<category>\\[pP]\{\^?[A-Za-z]+\})|(?P<escape>\\[sSdDwWrnt]|\\[^A-Za-z0-9])|(?P<set>\[\^?)
-    |(?P<group>\(\?(?:i?:|=|!|<=|<!|>))|(?P<plain>\((?!\?))|(?P<times>\{\d*,?\d*\}(?!\+))|(?P<sign>[^\\\[\](){}^$])|(?P<close>\))""",
+    |(?P<group>\(\?(?:i?:|=|!|<=|<!|>))|(?P<plain>\((?!\?))|(?P<times>\{(?:\d+(?:,\d*)?|,\d+)\}(?!\+))|(?P<sign>[^\\\[\](){}^$])|(?P<close>\))""",
     re.VERBOSE | re.DOTALL,
 )
 _IN_SET = re.compile(
@@ -49,6 +49,8 @@ class Pieces:
         _check(config)
         self._cuts = _cuts(config["pre_tokenizer"])
         added = config["added_tokens"]
+        if config["normalizer"] and any(token["normalized"] and not token["content"].isascii() for token in added):
+            raise NotCertain  # it may become ASCII
         self._added = {token["content"]: (token["id"],) for token in added}
         self._first, self._then = (
             _any_of([token["content"] for token in added if token["normalized"] is normalized])

@@ -80,6 +80,10 @@ def test_ids_are_the_librarys(family, monkeypatch):
         lambda one: setattr(one, "pre_tokenizer", pre.Metaspace()),
         lambda one: one.add_tokens([AddedToken("<end>", lstrip=True)]),
         lambda one: one.enable_truncation(8),
+        lambda one: (
+            setattr(one, "normalizer", normalizers.NFKC()),
+            one.add_tokens([AddedToken("ﬁn", normalized=True)]),
+        ),
     ],
 )
 def test_what_is_not_certain_goes_to_the_library(change):
@@ -111,7 +115,7 @@ def test_expressions_as_python_has_them(theirs, ours):
 
 
 ODD = (
-    r"a{2}+", "^a", "a$", r"\bword", r"[[:alpha:]]", r"[a-z&&b]", r"(?<name>a)", r"\1", r"[\p{M}]", r"\p{Greek}", "a{", "[a",
+    r"a{2}+", "^a", "a$", r"\bword", r"[[:alpha:]]", r"[a-z&&b]", r"(?<name>a)", r"\1", r"[\p{M}]", r"\p{Greek}", "a{", "[a", "a{,}", "a{}",
 )  # fmt: skip
 
 
