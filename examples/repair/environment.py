@@ -21,7 +21,7 @@ from typing import Any
 
 from examples.repair import workspace
 from examples.repair.packages import TEST_FILE, digest_of, make_package, split_of
-from examples.repair.sandbox import Report, Sandbox, SandboxError
+from examples.repair.sandbox import APART, Report, Sandbox, SandboxError
 from gyre.env import Environment, Evidence, Rollback, Score, StepResult, Task, ToolCall
 
 NAME = "repair"
@@ -122,6 +122,8 @@ class RepairEnvironment(Environment):
         source = hashlib.sha256()
         for name in _EVIDENCE_SOURCES:
             source.update(resources.files("examples.repair").joinpath(name).read_bytes())
+        with open(APART, "rb") as file:
+            source.update(file.read())
         source.update(platform.python_version().encode())
         return Evidence(
             image_digest=f"sha256:{source.hexdigest()}",

@@ -1,20 +1,21 @@
 """The process that test runs are forked from (started by sandbox.py as a script; standard library only).
 
-    sandbox ──connect──▶ server ──fork──▶ warden ──fork──▶ child: new session, own user, limits, runs the tests
-            ◀────────────── one JSON report ──┘ ◀─ results pipe, output pipe ─┘
+    sandbox ──connect──▶ server ──fork──▶ warden ──fork──▶ child: new session, own user, limits, runs the tests ──fork──▶ worker: runs the package
+            ◀────────────── one JSON report ──┘ ◀─ results pipe, output pipe ─┘                                  ◀─ plain values ─┘
 
 Starting Python and importing unittest takes some 60 ms; a fork of this small preloaded process takes two or three. The
 server only accepts and forks, so it stays single-threaded and cannot be blocked by a test. The warden writes the files
 to a fresh directory, enforces wall clock and output, kills whatever the child left behind, and removes the directory.
 
-The child reports through a pipe of its own, so a test module that exits early with status 0 has not passed. Code that
-runs inside the child could still forge a report: the sandbox bounds damage, and is no proof against a test suite that
-is written to lie. The caller therefore compares the test file's digest.
+The child reports through a pipe of its own, so a test module that exits early with status 0 has not passed. It imports
+nothing of the package: its modules are stand-ins for those in the worker, which answer with plain values (apart.py, of
+gyre.env.harness), so what they do can forge no report. A test module that is written to lie could: the caller compares its digest.
 
 A report follows from the files alone, so that runs of one seed see the same words: no directory's name and no address stands in it, hashes of
 strings are fixed (sandbox.py starts this with PYTHONHASHSEED), and an endless loop ends by its CPU time, however busy the machine is.
 """
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -29,12 +30,17 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 import unittest
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+import apart
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 UID_FIRST = 2_000_000
 """With root's rights each run gets a user of its own (this + the warden's pid), so limits on processes hold for it."""
 RESULTS_MAX_BYTES = 65_536
+SERVED = 7
+"""The worker's exit code when the tests needed no more of it."""
 MESSAGE_MAX_CHARS = 200
 PRELOADED = ("calendar", "collections", "datetime", "functools", "itertools", "json", "math", "operator", "string")
 """Modules a package may import: loaded before the forks, since the run's own user may not be able to read the library."""
@@ -60,7 +66,7 @@ class _Results(unittest.TestResult):
         self._failed(test, err)
 
     def _failed(self, test, err) -> None:
-        name = "" if err[0] is AssertionError else err[0].__name__ + ": "
+        name = "" if err[0] in (AssertionError, apart.Unheard) else err[0].__name__ + ": "
         self.rows.append([test.id(), False, _plain((name + str(err[1])).split("\n")[0], self.tree)])
 
 
@@ -69,26 +75,51 @@ def _plain(message: str, tree: str) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", message.replace(tree + "/", ""))[:MESSAGE_MAX_CHARS]
 
 
-def _run_tests(module: str) -> dict:
+def _run_tests(module: str, text: str, work: apart.Work) -> dict:
     tree = os.getcwd()
-    sys.path.insert(0, tree)
+    sys.meta_path.insert(0, apart.StandIns(work, tree, []))
     results = _Results(tree)
+    tests = sys.modules[module] = types.ModuleType(module)
+    tests.__file__ = os.path.join(tree, f"{module}.py")
     try:
-        suite = unittest.defaultTestLoader.loadTestsFromModule(__import__(module))
+        exec(compile(text, tests.__file__, "exec"), vars(tests))
+        suite = unittest.defaultTestLoader.loadTestsFromModule(tests)
     except BaseException as error:
-        return {"imported": False, "rows": [], "error": _where(error, tree)}
+        place = getattr(error, "place", "") or apart.place_of(error, tree) or "?"
+        words = _plain(f"{place}: {type(error).__name__}: {error}", tree)
+        return {"imported": False, "rows": [], "error": words}
     suite.run(results)
     return {"imported": True, "rows": results.rows, "error": ""}
 
 
-def _where(error: BaseException, tree: str) -> str:
-    """`file:line: Error: message` with the innermost place inside the tree."""
-    if isinstance(error, SyntaxError) and error.filename:
-        place = f"{os.path.basename(error.filename)}:{error.lineno}"
-    else:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(tree)]
-        place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "?"
-    return _plain(f"{place}: {type(error).__name__}: {error}", tree)
+def _worker() -> tuple[int, tuple]:
+    """Its pid, and where it takes requests and gives replies."""
+    requests_read, requests_write = os.pipe()
+    replies_read, replies_write = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            os.dup2(requests_read, 3)  # over the results
+            os.dup2(replies_write, 4)
+            os.closerange(5, 256)
+            sys.path.insert(0, os.getcwd())
+            with os.fdopen(3, "rb") as requests, os.fdopen(4, "wb") as replies:
+                apart.serve(requests, replies)
+            sys.stdout.flush()
+            os._exit(SERVED)
+        finally:
+            os._exit(0)
+    os.close(requests_read)
+    os.close(replies_write)
+    return pid, (os.fdopen(requests_write, "wb"), os.fdopen(replies_read, "rb"))
+
+
+def _as_worker_ended(pid: int) -> None:
+    """Ends this process as the worker was ended, unless it served to the end."""
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+        os.kill(os.getpid(), signal.SIGXCPU)
+    if os.waitstatus_to_exitcode(status) != SERVED:
+        os._exit(0)
 
 
 def _child(request: dict, results_fd: int, output_fd: int) -> None:
@@ -117,8 +148,13 @@ def _child(request: dict, results_fd: int, output_fd: int) -> None:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-        report = _run_tests(request["module"])
+        pid, peer = _worker()
+        _libc.prctl(PR_SET_DUMPABLE, 0)  # the worker has this user and may not look into this process
+        report = _run_tests(request["module"], request["files"][request["module"] + ".py"], apart.Work(lambda: peer))
         sys.stdout.flush()
+        with contextlib.suppress(OSError):  # it has ended, with a request unread
+            peer[0].close()
+        _as_worker_ended(pid)
         os.write(3, json.dumps(report).encode())
     except BaseException:
         traceback.print_exc()

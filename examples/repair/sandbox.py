@@ -20,7 +20,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+import gyre
 from examples.repair.packages import digest_of
+
+APART = os.path.join(os.path.dirname(gyre.__file__), "env", "harness", "judge", "apart.py")
+"""Keeps the tests' process and the package's apart."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ class Sandbox:
         self._server = subprocess.Popen(
             [sys.executable, "-s", "-P", "-S", "-B", script, address], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             # -I would leave the variable out: sets of strings would then be shown in another order each time
-            env={"PATH": os.defpath, "PYTHONHASHSEED": "0"}, start_new_session=True,
+            env={"PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONPATH": os.path.dirname(APART)}, start_new_session=True,
         )  # fmt: skip
         if self._server.stdout.readline() != b"ready\n":
             raise SandboxError("the fork server did not start")

@@ -82,6 +82,58 @@ def test_a_run_that_breaks_out_ends_soon_and_never_passes(quick, body, status):
     assert quick.run(suite("pass"), "test_all").all_passed  # and the next run is none the worse for it
 
 
+FORGED = '{"imported": true, "rows": [["test_all.Case.test_it", true, ""]], "error": ""}'
+WALK = """
+    import sys
+    frame = sys._getframe()
+    while frame:
+        for value in list(frame.f_locals.values()):
+            if hasattr(value, "rows"):
+                value.rows[:], value.addFailure = [["a.b.c", True, ""]], print
+        frame = frame.f_back"""
+
+
+@pytest.mark.parametrize(
+    "deceit",
+    [
+        f"\n    import os\n    for fd in range(3, 64):\n        try: os.write(fd, b'{FORGED}\\n')\n        except OSError: pass\n    os._exit(0)",
+        f"\n    import os\n    for fd in range(3, 64):\n        try: os.write(fd, b'{FORGED}\\n')\n        except OSError: pass\n    os._exit(7)",
+        WALK,
+        "\n    import unittest\n    unittest.TestCase.assertEqual = lambda *a: None",
+        "\n    import sys\n    sys.modules['test_all'].Case.__unittest_skip__ = True",
+        "\n    class Yes(int):\n        __eq__ = lambda *a: True\n    return Yes()",
+        "\n    import unittest\n    raise unittest.SkipTest('no')",
+        "\n    import os, signal\n    os.kill(os.getppid(), signal.SIGKILL)",
+        "\n    import os\n    open(f'/proc/{os.getppid()}/mem', 'r+b').close()\n    return 42",
+    ],
+)
+def test_the_package_forges_no_report(sandbox, deceit):
+    """D5: what passed is said by a process in which nothing of the package runs."""
+    tests = "import unittest, work\nclass Case(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(work.answer(), 42)\n"
+    assert sandbox.run({"work.py": "def answer():\n    return 42", "test_all.py": tests}, "test_all").all_passed
+    report = sandbox.run({"work.py": f"def answer():{deceit}", "test_all.py": tests}, "test_all")
+    assert report.passed == () and not report.all_passed, report
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [("while True: pass", "timeout"), ("print('x' * 10**8)", "output"), ("import os; os._exit(0)", "crash")],
+)
+def test_a_package_that_breaks_out_ends_as_its_tests_would(sandbox, body, status):
+    """B4: called or imported."""
+    called = {"work.py": f"def answer():\n    {body}\n", **suite("import work; work.answer()")}
+    assert sandbox.run(called, "test_all").status == status
+    assert sandbox.run({"work.py": body, "test_all.py": "import work"}, "test_all").status == status
+
+
+def test_an_error_of_the_package_is_told_as_it_was(sandbox):
+    """As if tests and package were one process: the agent reads it."""
+    files = {"work.py": "def answer():\n    return {}['a']\n", **suite("import work; work.answer()")}
+    assert sandbox.run(files, "test_all").failed == (("case.it", "KeyError: 'a'"),)
+    files = {"work.py": "def answer(:\n", "test_all.py": "import work"}
+    assert sandbox.run(files, "test_all").error.startswith("work.py:1: SyntaxError: invalid syntax")
+
+
 def test_eating_memory_is_a_failing_test(sandbox):
     report = sandbox.run(suite("x = bytearray(10**9)"), "test_all")  # over the limit of 256 MiB
     assert report.failed[0][1].startswith("MemoryError")

@@ -11,6 +11,7 @@ import builtins
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -42,7 +43,7 @@ def encoded(value: Any) -> Any:
         return {"bytes": value.hex()}
     if SERIES.get(kind.__name__) is kind:
         return {kind.__name__: [encoded(item) for item in value]}
-    raise Unheard(f"a {kind.__name__} is no plain value; what makes or looks at one belongs into beside/")
+    raise Unheard(f"a {kind.__name__} is no plain value")
 
 
 def decoded(said: Any) -> Any:
@@ -69,7 +70,8 @@ class Work:
         self._peer: tuple[BinaryIO, BinaryIO] | None = None
 
     def ask(self, module: str, name: str = "", call: tuple[tuple, dict] | None = None) -> Any:
-        """The value of `name` in `module`, or what calling it gives; raises what it raised (the nearest of Python's own exceptions), or Unheard."""
+        """The value of `name` in `module`, or what calling it gives. Raises what it raised (the nearest of Python's own exceptions; `place`: where
+        in the working folder, `file:line`), or Unheard."""
         request = {"module": module, "name": name, "call": None if call is None else encoded(list(call))}
         line = json.dumps(request).encode() + b"\n"
         self._peer = self._peer or self._start()
@@ -92,23 +94,25 @@ class Work:
                 return decoded(reply["value"])
             if "reference" in reply:
                 return Reference(self, module, name)
-            kinds, words = reply.get("raised"), str(reply["words"])
+            if "words" in reply:
+                raise Unheard(f"{module} {name}: {reply['words']}")
+            raised = _exception(reply["raised"], decoded(reply["args"]))
+            raised.place = str(reply["place"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError) as error:
             raise Unheard(f"{module} {name}: no answer that can be read") from error
-        if kinds is None:
-            raise Unheard(f"{module} {name}: {words}")
-        raise _exception(kinds, words)
+        raise raised
 
 
-def _exception(kinds: Any, words: str) -> BaseException:
-    for name in kinds if isinstance(kinds, list) else []:
-        kind = vars(builtins).get(name) if isinstance(name, str) else None
+def _exception(names: list[str], args: list) -> BaseException:
+    """Of the first of these names that takes these arguments."""
+    for name in names:
+        kind = vars(builtins).get(name)
         if isinstance(kind, type) and issubclass(kind, BaseException):
             try:
-                return kind(words)
-            except TypeError:  # takes more than words: its base will do
+                return kind(*args)
+            except Exception:  # its base takes anything
                 continue
-    return Unheard(words)
+    raise ValueError("no exception")
 
 
 class Reference:
@@ -139,7 +143,10 @@ class StandIn(Loader):
         def attribute(name: str) -> Any:
             if name.startswith("__") and name not in ASKED_DUNDERS:
                 raise AttributeError(name)
-            return self._work.ask(module.__name__, name)
+            value = self._work.ask(module.__name__, name)
+            if isinstance(value, Reference):  # to what stands there when it is called
+                setattr(module, name, value)
+            return value
 
         self._work.ask(module.__name__)  # what it raises when it is imported, the import of its stand-in raises
         module.__getattr__ = attribute
@@ -159,7 +166,8 @@ class StandIns(MetaPathFinder):
         if found is None or (path is None and not _is_module(found) and _is_module(PathFinder.find_spec(name))):
             return None
         folders = found.submodule_search_locations
-        made = spec_from_loader(name, self._loader, is_package=folders is not None)
+        made = spec_from_loader(name, self._loader, origin=found.origin, is_package=folders is not None)
+        made.has_location = found.has_location
         made.submodule_search_locations = None if folders is None else list(folders)
         return made
 
@@ -177,13 +185,15 @@ def _is_module(spec: ModuleSpec | None) -> bool:
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     """Answers line by line, until there are no more."""
+    folder = os.getcwd()
     for line in requests:
         try:
             said = json.dumps(_reply(json.loads(line)))
         except Unheard as error:
             said = json.dumps({"words": str(error)})
         except BaseException as error:
-            said = json.dumps({"raised": [kind.__name__ for kind in _builtin_kinds(error)], "words": _words(error)})
+            names = [kind.__name__ for kind in _builtin_kinds(error)]
+            said = json.dumps({"raised": names, "args": _arguments(error), "place": place_of(error, folder)})
         replies.write(said.encode() + b"\n")
         replies.flush()
 
@@ -205,11 +215,20 @@ def _builtin_kinds(error: BaseException) -> Iterator[type]:
     return (kind for kind in type(error).__mro__ if vars(builtins).get(kind.__name__) is kind)
 
 
-def _words(error: BaseException) -> str:
+def _arguments(error: BaseException) -> Any:
+    """Encoded; of one whose arguments are not plain, its words."""
     try:
-        return str(error)[:WORDS_CHARS]
-    except Exception:
-        return type(error).__name__
+        return encoded(list(error.args))
+    except Unheard:
+        return encoded([str(error)[:WORDS_CHARS]])
+
+
+def place_of(error: BaseException, folder: str) -> str:
+    """`file:line`, the innermost in `folder`; empty where there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{os.path.basename(error.filename)}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)]
+    return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
 def main() -> None:
