@@ -16,7 +16,7 @@ from gyre.bus import Bus
 from gyre.clock import Clock
 from gyre.errors import Conflict, GyreError, InvalidInput, NotFound, Unavailable
 from gyre.ids import call_id
-from gyre.records import CallRecorded, Sampling
+from gyre.records import CallRecorded, Sampling, encode
 from services.rollout.core.classify import Verdict
 from services.rollout.core.keys import Claims
 from services.rollout.core.reply import Reply
@@ -118,13 +118,9 @@ class Calling:
             running.is_sampled, at_s = True, self._clock.now_s()
             await running.settled.wait()
             record = record_of(
-                call.claims, call.role(), call.prompt, work, index, parsed, call.is_context_bound, running.watchers > 0, at_s
+                call.claims, _role(call), call.prompt, work, index, parsed, call.is_context_bound, running.watchers > 0, at_s
             )  # fmt: skip
-            reply, ready = await self._store(call, running, record, parsed)
-            entry.session.take(record, self._model, ready)
-            running.is_recorded = True
-            self.recorded += 1
-            self.tokens_sampled += len(work.ids)
+            reply = await self._store(call, running, record, parsed)
             ended_at_s = self._clock.now_s()
             trace_call(call.claims, record, ended_at_s)
             await running.going.wait()
@@ -155,18 +151,37 @@ class Calling:
                 self.idle.begins(entry.session.sample_id, at_s, claims.traceparent, claims.execution_id, claims.attempt)
             running.tell()
 
-    async def _store(self, call: Call, running: Running, record: CallRecorded, parsed: Parsed) -> tuple[Reply, Ready]:
-        """Durable when it returns. What follows is made ready while the bus stores: nothing of it is known, or leaves, before."""
+    async def _store(self, call: Call, running: Running, record: CallRecorded, parsed: Parsed) -> Reply:
+        """Durable, and known to its session, when it returns. What follows is made ready while the bus stores: nothing of it is known, or leaves,
+        before; and whatever cannot be made of it, what is on record is known."""
         storing = asyncio.create_task(call.entry.put(self._bus, record, call.claims.traceparent))
+        ready: Ready | None = None
         try:
             await asyncio.sleep(0)  # the record is given to the bus's client,
             await asyncio.sleep(0)  # and leaves
+            try:
+                ready = call.entry.session.ready(record, self._model, parsed)
+            except Exception:
+                log.exception("%s will not be known again where it comes back", record.call_id)
+                ready = Ready(parsed, packed=encode(record))
             reply = reply_of(record, running.model, parsed)
             running.draft(reply)
-            ready = call.entry.session.ready(record, self._model, parsed)
         finally:
             await storing
-        return reply, ready
+            call.entry.session.take(record, self._model, ready)
+            running.is_recorded = True
+            self.recorded += 1
+            self.tokens_sampled += len(record.output_ids) // 4
+        return reply
+
+
+def _role(call: Call) -> Verdict:
+    """What is sampled is not given up for what it is called: where the rules fail it is unknown, and never trained."""
+    try:
+        return call.role()
+    except Exception:
+        log.exception("a call of %s has no role", call.claims.execution_id)
+        return Verdict("unknown", "", "")
 
 
 async def _answer_later(entry: Open, key: tuple[bytes, str], running: Running, reply: Reply) -> None:

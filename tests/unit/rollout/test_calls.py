@@ -10,7 +10,7 @@ import pytest
 
 from gyre.clock import ManualClock
 from gyre.config import Config
-from gyre.errors import Conflict, Overloaded, Unavailable
+from gyre.errors import Conflict, InvalidInput, Overloaded, Unavailable
 from gyre.records import CallRecorded, array
 from services.rollout.core.budget import CallsOver, TokensOver, TurnsOver
 from services.rollout.core.classify import Verdict
@@ -19,7 +19,7 @@ from services.rollout.core.leases import Attempts
 from services.rollout.core.options import BadRequest
 from services.rollout.core.reply import ChatStream, Head
 from services.rollout.core.routing import Routing
-from services.rollout.gateway import telling
+from services.rollout.gateway import calling, telling
 from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.running import Draft, ExecutionOver
 from tests.support import until
@@ -289,3 +289,41 @@ async def test_a_reply_that_cannot_be_said_is_on_record_all_the_same(made):
     assert len(bus.records) == 1 and reply.parsed.content == "hello"
     with pytest.raises(RuntimeError, match="no such form"):
         draft.of(reply)
+
+
+async def test_a_call_whose_role_cannot_be_told_is_on_record_as_unknown(made, caplog):
+    """B5: a fault of the rules costs no sampled call; it is never trained, and the fault is told."""
+    calls, _, bus, _ = made
+
+    def broken() -> Verdict:
+        raise ZeroDivisionError("a rule")
+
+    reply = await calls.begin(claims(), request(START), broken).done
+    assert reply.parsed.content == "hello" and bus.records[0].role == "unknown"
+    assert "has no role" in caplog.text and "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["reply_of", "ready"])
+async def test_what_is_on_record_is_known_whatever_cannot_be_made_of_it(made, monkeypatch, broken):
+    """C6: the books count the records on the bus, the retry is answered from it, the next call has a name of its own."""
+    calls, pool, bus, _ = made
+    session = calls._entry("g000001-e0-a1").session
+
+    def fail(*_):
+        raise RuntimeError("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((calling, "reply_of") if broken == "reply_of" else (session, "ready")), fail)
+        running = calls.begin(claims(), request(START), MAIN)
+        if broken == "reply_of":
+            with pytest.raises(InvalidInput, match="given up"):
+                await running.reply()
+            with pytest.raises(RuntimeError):
+                await running.task
+        else:
+            assert (await running.reply()).parsed.content == "hello"
+    assert (session.calls, session.turns, calls.recorded, len(session.trie), len(bus.records)) == (1, 1, 1, 1, 1)
+    again = await calls.begin(claims(), request(START), MAIN).done
+    assert (again.call_id, again.parsed.content, len(pool.seen)) == (bus.records[0].call_id, "hello", 1)
+    await calls.begin(claims(), request([*START, *START]), MAIN).done
+    assert [record.call_index for record in bus.records] == [0, 1]
