@@ -127,8 +127,7 @@ class ModelCalls:
     async def soon(self, claims: Claims, request: ChatRequest, role: Callable[[], Verdict]) -> Running:
         """As `begin`; what is long and new of the request is read beside the event loop first. Raises also BadRequest for what no context holds."""
         make = partial(self.begin, claims, request, role)
-        tokens_max = min(claims.context_tokens_max, self._config.rollout.context_max)
-        return await self._long.whenever(claims, self._current(claims), make, tokens_max)
+        return await self._long.whenever(claims, self._current(claims), make, self._tokens_max(claims))
 
     def begin(
         self, claims: Claims, request: ChatRequest, role: Callable[[], Verdict], encode: Encode | None = None
@@ -153,10 +152,14 @@ class ModelCalls:
         return self._calling.start(Call(claims, request, role, entry, key, prompt, sampling, is_context_bound)).watch()
 
     async def count_tokens(self, claims: Claims, request: ChatRequest) -> int:
-        """Of the prompt that a call of this request would have now. Raises InvalidInput when the template refuses it; ExecutionOver, Overloaded."""
+        """Of the prompt that a call of this request would have now. Raises InvalidInput when the template refuses it;
+        BadRequest for what no context holds, which is not read to be counted; ExecutionOver, Overloaded."""
         entry = self._current(claims)
-        prompt = await self._long.whenever(claims, entry, partial(entry.session.prompt, request, self.model))
-        return len(prompt.ids)
+        make = partial(entry.session.prompt, request, self.model)
+        return len((await self._long.whenever(claims, entry, make, self._tokens_max(claims))).ids)
+
+    def _tokens_max(self, claims: Claims) -> int:
+        return min(claims.context_tokens_max, self._config.rollout.context_max)
 
     def hang_up(self, running: Running) -> None:
         """Who began it waits no more; when nobody else does the call ends soon, unless a retry takes it over."""

@@ -5,7 +5,7 @@ request ──▶ its new text ──short──▶ ids, at once
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -20,7 +20,8 @@ T = TypeVar("T")
 LONG_CHARS = 64 * 1024
 """Text of some 20 ms."""
 THREADS = 2
-"""Texts that are read at the same time, of all executions; further ones wait their turn."""
+"""Texts that are read at the same time, each of another execution; further ones wait their turn, those of one execution behind each other: however
+many it sends, the others wait for one of them."""
 
 
 class NotYet(Exception):
@@ -38,7 +39,7 @@ class LongTexts:
         self._template = template
         self._threads = ThreadPoolExecutor(THREADS, "long-text")
 
-    async def whenever(self, claims: Claims, entry: Open, make: Callable[[Encode], T], tokens_max: int | None = None) -> T:  # fmt: skip
+    async def whenever(self, claims: Claims, entry: Open, make: Callable[[Encode], T], tokens_max: int) -> T:  # fmt: skip
         """`make` of what encodes text, again where a text took its time. While it does it is one of its execution's calls at once. Raises
         Overloaded, and BadRequest for what cannot be `tokens_max` tokens."""
         known: dict[str, list[int]] = {}
@@ -58,17 +59,26 @@ class LongTexts:
                 check_concurrency(claims, len(entry.live) + entry.preparing)
                 known[missing.text] = await self._read(entry, missing.text)
 
-    def _read(self, entry: Open, text: str) -> Awaitable[list[int]]:
+    async def _read(self, entry: Open, text: str) -> list[int]:
         """Counted until its thread is free again, also where nobody waits for it any more."""
-        reading = self._threads.submit(self._template.encode_long, text)
-        loop = asyncio.get_running_loop()
         entry.preparing += 1
+        try:
+            await entry.reading.acquire()
+        except BaseException:
+            entry.preparing -= 1
+            raise
+        try:
+            reading = self._threads.submit(self._template.encode_long, text)
+        except BaseException:
+            entry.prepared()
+            raise
+        loop = asyncio.get_running_loop()
         reading.add_done_callback(lambda _: loop.is_closed() or loop.call_soon_threadsafe(entry.prepared))
-        return asyncio.wrap_future(reading)
+        return await asyncio.wrap_future(reading)
 
-    def _check_size(self, chars: int, tokens_max: int | None) -> None:
+    def _check_size(self, chars: int, tokens_max: int) -> None:
         most = self._template.token_chars_max
-        if tokens_max is not None and most is not None and chars > tokens_max * most:
+        if most is not None and chars > tokens_max * most:
             raise BadRequest(
                 f"prompt is too long: at least {chars // most} tokens > {tokens_max - 1} maximum; the context holds {tokens_max} with the reply",
                 "messages", "context_length_exceeded",

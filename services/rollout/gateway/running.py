@@ -114,11 +114,15 @@ class Open:
     """All calls that are not on record yet, abandoned ones too."""
     closing: bool = False
     preparing: int = 0
-    """Texts of its requests that are read beside the event loop (longtexts.py)."""
+    """Texts of its requests that are read beside the event loop (longtexts.py), or wait for it."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while one of them is read."""
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def prepared(self) -> None:
+        """The text that was being read is."""
         self.preparing -= 1
+        self.reading.release()
 
     async def put(self, bus: Bus, record: CallRecorded, traceparent: str) -> None:
         """On record. Raises Conflict when another gateway has written since."""

@@ -72,8 +72,47 @@ async def test_what_cannot_fit_is_refused_without_being_read(slow):
     small = claims(context_tokens_max=1000)
     most = calls.model.template.token_chars_max
     with pytest.raises(BadRequest, match="prompt is too long") as error:
-        await calls.soon(small, request([{"role": "user", "content": "x" * (1000 * most + LONG_CHARS)}]), MAIN)
+        await calls.soon(small, large := request([{"role": "user", "content": "x" * (1000 * most + LONG_CHARS)}]), MAIN)
     assert error.value.error_code == "context_length_exceeded"
+    with pytest.raises(BadRequest, match="prompt is too long"):
+        await calls.count_tokens(small, large)
+
+
+async def test_many_long_texts_of_one_execution_are_read_one_after_the_other_and_others_pass_them(model, monkeypatch):
+    """Each is let through by name: the other execution's, sent last, while the first one's are stuck."""
+    attempts, config = Attempts(), Config(rollout=RolloutConfig(context_max=1 << 17))
+    for execution in ("g000001-e0", "g000001-e1"):
+        attempts.leased(execution, 1)
+    calls = ModelCalls(config, model, PoolDouble(model), BusDouble(), ManualClock(100.0), attempts)
+    many, other = (
+        claims(context_tokens_max=1 << 17, concurrency_max=32, execution_id=name)
+        for name in ("g000001-e0", "g000001-e1")
+    )
+    begun, through, real = [], threading.Event(), calls.model.template.encode_long
+
+    def read(text: str) -> list[int]:
+        begun.append(text)
+        return real(text) if "other" in text else through.wait(60) and real(text)
+
+    monkeypatch.setattr(calls.model.template, "encode_long", read)
+
+    def count(who, word: str) -> asyncio.Task:
+        return asyncio.create_task(
+            calls.count_tokens(who, request([{"role": "user", "content": word + " hello" * 12_000}]))
+        )
+
+    counting = [count(many, f"text {number}") for number in range(6)]
+    try:
+        await until(lambda: begun)
+        assert await asyncio.wait_for(count(other, "other"), 30) > 1000
+        assert len(begun) == 2
+        counting[3].cancel()
+    finally:
+        through.set()
+    counted = await asyncio.gather(*counting, return_exceptions=True)
+    assert isinstance(counted.pop(3), asyncio.CancelledError) and all(tokens > 1000 for tokens in counted)
+    await until(lambda: not calls._open["g000001-e0-a1"].preparing)
+    assert len(begun) == 6
 
 
 async def test_a_key_whose_attempt_is_over_counts_no_tokens(made):  # noqa: F811
