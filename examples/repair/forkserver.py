@@ -77,7 +77,7 @@ def _plain(message: str, tree: str) -> str:
 
 def _run_tests(module: str, text: str, work: apart.Work) -> dict:
     tree = os.getcwd()
-    sys.meta_path.insert(0, apart.StandIns(work, tree, []))
+    sys.meta_path.insert(0, apart.StandIns(work, tree, before=[], others=[]))
     results = _Results(tree)
     tests = sys.modules[module] = types.ModuleType(module)
     tests.__file__ = os.path.join(tree, f"{module}.py")

@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
+from select import PIPE_BUF
 from typing import BinaryIO
 
 import apart
@@ -115,17 +116,29 @@ def powerless() -> None:
 
 def judged(spec: dict) -> Results:
     results, library = Results(), [path for path in sys.path if path != os.path.dirname(__file__)]
-    sys.path[:] = library
+    sys.path[:] = list(library)
     site.main()
-    work = apart.Work(started)
+    others = [path for path in sys.path if path not in library]
+    stand_ins = apart.StandIns(apart.Work(started), os.getcwd(), library, others)
     at = sys.meta_path.index(PathFinder)
-    sys.meta_path[at:at] = [Hidden(spec["hidden"], spec["sources"]), apart.StandIns(work, os.getcwd(), library)]
+    sys.meta_path[at:at] = [Hidden(spec["hidden"], spec["sources"]), stand_ins]
     del sys.modules["apart"]  # the name is free
     try:
         suite_of(spec["sources"], spec["pattern"], results).run(results)
     except BaseException as error:  # KeyboardInterrupt, which unittest lets through
         results.failed.append(f"{type(error).__name__}: {error}")
     return results
+
+
+def line_of(found: Results, secret: str) -> bytes:
+    """In words, as many as go out at once: whatever else writes to this pipe cannot come between."""
+    counts = {"passed": found.passed, "failed": len(found.failed), "excused": found.excused}
+    for shown in range(FAILURES_MAX, -1, -1):
+        told = counts | {"failures": [text[:SAID_CHARS] for text in found.failed[:shown]]}
+        line = f"\n{secret} {json.dumps(told)}\n".encode()
+        if len(line) <= PIPE_BUF:
+            break
+    return line
 
 
 def main() -> None:
@@ -135,11 +148,7 @@ def main() -> None:
         os.unlink(file.name)
     sys.dont_write_bytecode = True
     found = judged(spec)
-    told = {
-        "passed": found.passed, "failed": len(found.failed), "excused": found.excused,
-        "failures": [text[:SAID_CHARS] for text in found.failed[:FAILURES_MAX]],
-    }  # fmt: skip
-    os.write(1, f"\n{spec['secret']} {json.dumps(told)}\n".encode())
+    os.write(1, line_of(found, spec["secret"]))
     os._exit(0)
 
 

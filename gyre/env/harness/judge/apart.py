@@ -11,6 +11,7 @@ import builtins
 import json
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -24,8 +25,6 @@ SCALARS = (type(None), bool, int, float, str)
 SERIES = {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
 REPLY_BYTES_MAX = 64 * 2**20
 WORDS_CHARS = 1000
-ASKED_DUNDERS = ("__all__", "__version__")
-"""Others are the import system's own business."""
 
 
 class Unheard(BaseException):
@@ -68,12 +67,20 @@ class Work:
         """`start` → where requests go, where replies come from."""
         self._start = start
         self._peer: tuple[BinaryIO, BinaryIO] | None = None
+        self._lock = threading.Lock()
 
     def ask(self, module: str, name: str = "", call: tuple[tuple, dict] | None = None) -> Any:
         """The value of `name` in `module`, or what calling it gives. Raises what it raised (the nearest of Python's own exceptions; `place`: where
         in the working folder, `file:line`), or Unheard."""
         request = {"module": module, "name": name, "call": None if call is None else encoded(list(call))}
         line = json.dumps(request).encode() + b"\n"
+        with self._lock:
+            said = self._answer(line)
+        if not said.endswith(b"\n"):
+            raise Unheard(f"{module} {name}: its process ended or said too much")
+        return self._heard(said, module, name)
+
+    def _answer(self, line: bytes) -> bytes:
         self._peer = self._peer or self._start()
         requests, replies = self._peer
         try:
@@ -84,8 +91,7 @@ class Work:
             said = b""
         if not said.endswith(b"\n"):
             self._peer = None
-            raise Unheard(f"{module} {name}: its process ended or said too much")
-        return self._heard(said, module, name)
+        return said
 
     def _heard(self, said: bytes, module: str, name: str) -> Any:
         try:
@@ -141,7 +147,7 @@ class StandIn(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         def attribute(name: str) -> Any:
-            if name.startswith("__") and name not in ASKED_DUNDERS:
+            if name.startswith("__"):  # `__all__` too: `import *` would let it give names of the tests' another meaning
                 raise AttributeError(name)
             value = self._work.ask(module.__name__, name)
             if isinstance(value, Reference):  # to what stands there when it is called
@@ -153,18 +159,23 @@ class StandIn(Loader):
 
 
 class StandIns(MetaPathFinder):
-    """Finds stand-ins for what is in the folder `folder`, behind the folders `before` and in front of all others."""
+    """Finds stand-ins for what is in the folder `folder`, behind the folders `before`. What is in `others` as well is neither: a test that means what
+    is installed must not be given what was left, nor the other way round."""
 
-    def __init__(self, work: Work, folder: str, before: list[str]) -> None:
-        self._loader, self._folder, self._before = StandIn(work), folder, before
+    def __init__(self, work: Work, folder: str, before: list[str], others: list[str]) -> None:
+        self._loader, self._folder, self._before, self._others = StandIn(work), folder, before, others
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if path is None and _is_module(PathFinder.find_spec(name, self._before)):
             return None
         inside = [self._folder] if path is None else [place for place in path if self._holds(place)]
         found = PathFinder.find_spec(name, inside) if inside else None
-        if found is None or (path is None and not _is_module(found) and _is_module(PathFinder.find_spec(name))):
+        if found is None:
             return None
+        if path is None and _is_module(PathFinder.find_spec(name, self._others)):
+            if not _is_module(found):
+                return None
+            raise Unheard(f"{name} is installed, and among what was left too")
         folders = found.submodule_search_locations
         made = spec_from_loader(name, self._loader, origin=found.origin, is_package=folders is not None)
         made.has_location = found.has_location

@@ -1,10 +1,14 @@
 """Hidden tests over what an agent left: nothing that it leaves passes for a pass (B4)."""
 
+import importlib.util
+import sys
+from select import PIPE_BUF
+
 import pytest
 
 from gyre.env.harness import Exit
 from gyre.env.harness.sandbox import Bounds, Subprocess
-from gyre.env.harness.testing import heard, run_tests
+from gyre.env.harness.testing import JUDGE, heard, run_tests
 from tests.support import ROOT
 from tests.unit.env.harness.test_harness_environment import drive, say
 
@@ -73,6 +77,19 @@ DECEITS = {
 }  # fmt: skip
 
 
+def judge_module():
+    """The judge's script, as a module."""
+    sys.path.insert(0, str(JUDGE))
+    try:
+        spec = importlib.util.spec_from_file_location("judge_script", JUDGE / "__main__.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(JUDGE))
+        del sys.modules["apart"]
+
+
 async def found(files: dict[str, str], hidden=HIDDEN, **bounds):
     sandbox = Subprocess()
     try:
@@ -109,12 +126,48 @@ async def test_the_judges_memory_is_closed_to_what_it_judges():
     assert (await found({"calc.py": LOOKING})).all_passed
 
 
+async def test_no_name_of_the_tests_is_given_another_meaning():
+    """Neither that of an installed package nor, by `import *`, that of anything else."""
+    tests = """import unittest
+import msgspec
+from calc import *
+class T(unittest.TestCase):
+    def test_it(self): self.assertEqual(len(msgspec.json.decode("[1]")), 1)
+"""
+    assert (await found({"calc.py": "__all__ = ['len']\ndef len(x): return 2\n"}, {"test_it.py": tests})).all_passed
+    for name in ("msgspec.py", "msgspec/__init__.py"):
+        said = await found({"calc.py": "", name: ""}, {"test_it.py": tests})
+        assert not said.all_passed and "msgspec is installed, and among what was left too" in said.failures[0]
+    assert (await found({"calc.py": "", "msgspec/data": ""}, {"test_it.py": tests})).all_passed  # no module
+
+
+async def test_however_long_the_failures_the_line_goes_out_at_once():
+    """A pipe takes so much whole; of a longer line a part could be overwritten by what was left."""
+    judge = judge_module()
+    results = judge.Results()
+    results.failed = ["\U0001f600" * 1000] * 9
+    line = judge.line_of(results, "secret")
+    said = heard(Exit(how="exited", tail=line.decode()), "secret")
+    assert len(line) <= PIPE_BUF and (said.passed, said.failed, len(said.failures)) == (0, 9, 1)
+
+
+async def test_threads_of_a_test_may_ask_together():
+    tests = """import unittest, calc
+from concurrent.futures import ThreadPoolExecutor
+class T(unittest.TestCase):
+    def test_it(self):
+        with ThreadPoolExecutor(8) as pool:
+            self.assertEqual(list(pool.map(calc.twice, range(200))), [2 * i for i in range(200)])
+"""
+    assert (await found({"calc.py": "def twice(x): return 2 * x\n"}, {"test_it.py": tests})).all_passed
+
+
 async def test_what_is_plain_comes_across_as_it_is():
     """Types, constants, exceptions, packages, text that is printed, code that ends."""
     tests = """import os, unittest
 import pkg, pkg.deep
 from pkg import echo, Shape
-from pkg.deep import *
+from pkg.deep import twice
 class Echo(unittest.TestCase):
     def test_values(self):
         for value in (None, True, 3, 2.5, "\\ud800é", b"\\0a", [1, (2, {3})], frozenset({"a"}), {(1, "2"): [None]}):
@@ -139,7 +192,7 @@ def raises(): raise Own("gone")
 def count():
     counted.append(1)
     return len(counted)
-""", "pkg/deep.py": "__all__ = ['twice']\nLIMIT = 8\ntwice = lambda x: 2 * x\n"}  # fmt: skip
+""", "pkg/deep.py": "LIMIT = 8\ntwice = lambda x: 2 * x\n"}  # fmt: skip
     said = await found(work, {"test_echo.py": tests})
     assert said.all_passed and said.passed == 3, said
 
