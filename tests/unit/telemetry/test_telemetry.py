@@ -184,13 +184,14 @@ def test_spans_that_others_make_by_opentelemetrys_api_leave_as_well(kept):
 
 def test_a_request_holds_all_its_spans_under_one_resource(sending):
     """Tracing: OTLP as any collector reads it; no request has more than its spans and bytes."""
-    batches = []
-    outbox = sending(lambda batch: batches.append(batch) or 0)
+    batches, go = [], threading.Event()
+    outbox = sending(lambda batch: batches.append(batch) or 0 * go.wait(60))
     for number in range(EXPORT_SPANS_MAX + 1):
         telemetry.emit_span(f"s{number}", 0.0, 1.0, PARENT)
     telemetry.emit_span("large", 0.0, 1.0, PARENT, texts=["x" * 1024] * (EXPORT_BYTES_MAX // 1500))
     telemetry.emit_span("large too", 0.0, 1.0, PARENT, texts=["x" * 1024] * (EXPORT_BYTES_MAX // 1500))
     telemetry.emit_span("last", 0.0, 1.0, PARENT)
+    go.set()
     assert outbox.flush(60)
     requests = [ExportTraceServiceRequest.FromString(request_bytes({"service.name": "me"}, one)) for one in batches]
     (groups,) = {len(request.resource_spans) for request in requests}
