@@ -104,12 +104,13 @@ def suite_of(sources: dict[str, str], pattern: str, results: Results) -> unittes
 def started() -> tuple[BinaryIO, BinaryIO]:
     """Another process for what the agent left."""
     command = [sys.executable, "-I", "-S", apart.__file__]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=powerless)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     return process.stdin, process.stdout
 
 
-def powerless() -> None:
-    """Also as root it may not do what root alone may, such as to look into this process."""
+def close_memory() -> None:
+    """Whatever is started from here, also as root and also by a test, may not look into this process."""
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     for capability in range(CAPABILITIES_MAX):
         prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
@@ -142,7 +143,7 @@ def line_of(found: Results, secret: str) -> bytes:
 
 
 def main() -> None:
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # other processes of this user may not look into this one
+    close_memory()
     with open(sys.argv.pop()) as file:
         spec = json.load(file)
         os.unlink(file.name)

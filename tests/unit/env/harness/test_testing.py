@@ -124,6 +124,11 @@ async def test_names_of_the_librarys_modules_do_no_harm_to_work_that_is_right(de
 async def test_the_judges_memory_is_closed_to_what_it_judges():
     """Also to root's: who could look there would find the secret and the tests."""
     assert (await found({"calc.py": LOOKING})).all_passed
+    started = """import subprocess, sys, unittest
+class T(unittest.TestCase):
+    def test_it(self): subprocess.run([sys.executable, "calc.py"], check=True)
+"""
+    assert (await found({"calc.py": LOOKING + "total([1])\n"}, {"test_it.py": started})).all_passed
 
 
 async def test_no_name_of_the_tests_is_given_another_meaning():
