@@ -10,7 +10,6 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 
 from gyre.api.ledger.v1 import ledger_pb2_grpc
 from gyre.records import Fact
-from gyre.rpc import RpcServer
 from gyre.service import Context, until_stopped
 from services.ledger import once, otlp, rpc
 from services.ledger.explorer.attach import explore, explorer
@@ -62,7 +61,7 @@ async def _serve(context: Context, database: Database) -> None:
 
 
 async def _serve_offline(context: Context, database: Database) -> None:
-    server = _server(context)
+    server = context.rpc_server("ledger")
     servicer = rpc.LedgerServicer(database, context.run, context.config, room=once.room_of(database, context))
     server.add(ledger_pb2_grpc.add_LedgerServiceServicer_to_server, servicer, rpc.FULL_NAME)
     await server.start()
@@ -103,7 +102,7 @@ async def _keep_books(context: Context, database: Database, watchers: list[Calla
     bus.on_dead_letter = alarms.poison
     writer = Writer(database, context.run, alarms.database)
     writer.start()
-    server = _server(context)
+    server = context.rpc_server("ledger")
     room = once.room_of(database, context)
     servicer = rpc.LedgerServicer(database, context.run, context.config, lambda: progress(bus), room)
     server.add(ledger_pb2_grpc.add_LedgerServiceServicer_to_server, servicer, rpc.FULL_NAME)
@@ -122,8 +121,3 @@ async def _keep_books(context: Context, database: Database, watchers: list[Calla
         await asyncio.to_thread(writer.close)
         alarms.close()
         await bus.close()
-
-
-def _server(context: Context) -> RpcServer:
-    """Without tracing interceptors: a span for each OTLP export would be exported by an export of its own, for ever."""
-    return RpcServer(context.folder.endpoint("ledger"), context.rpc_keys())

@@ -42,7 +42,7 @@ class SchedulerConfig(Section):
     plan_every_bursts: NotNegative = 4
     """elastic_plus: bursts between two plans. It begins as `elastic` does; 0 never plans, keeps the settings given here and moves cells both ways."""
     plan_measure: Literal["dispatch", "token"] = "dispatch"
-    """elastic_plus: of which staleness a plan keeps the mean. dispatch: φ + (μ−1)/2, exactly. token: what these settings show by the versions of
+    """elastic_plus: of which staleness a plan keeps the mean. dispatch: the law's, exactly. token: what these settings show by the versions of
     the sampled tokens, which are fresher than dispatch where weights reach running executions, so that a plan may dispatch deeper."""
     cell_capacity: Positive = 64
     """C_e: executions one cell can serve at a time. Too large: cells never leave rollout early; too small: they queue."""
@@ -51,7 +51,7 @@ class SchedulerConfig(Section):
     group_size: Annotated[int, Meta(ge=1, le=1024)] = 8
     """N: executions of one group; the baseline is their mean, so at least 2 to learn anything."""
     steps_per_publish: Positive = 1
-    """μ: optimizer steps of one burst. More: fewer publishes, more staleness, (μ−1)/2 of it."""
+    """μ: optimizer steps of one burst. More: fewer publishes, more staleness, (μ−1)/2 of it, 3(μ−1)/2 with continuous dispatch."""
     extra_depth_steps: Annotated[float, Meta(ge=0)] = 0.5
     """φ: steps of work dispatched beyond a burst, which keeps rollout busy while training; adds φ to the mean staleness."""
     tiers: list[TierConfig] = msgspec.field(default_factory=lambda: [TierConfig()])
