@@ -129,8 +129,7 @@ class Direct:
             call_id=f"direct-{self._serial}", session="direct", prompt=ids, max_tokens=max(1, round(1000 * engine_s)),
             temperature=1.0, top_p=1.0, seed=1, stop_ids=[2],
         )  # fmt: skip
-        async for _ in self._cell.Generate(request):
-            pass
+        await self._cell.GenerateWhole(request)
         return time.perf_counter() - begin_s
 
     async def first_token_of(self, version: int) -> float:

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -41,15 +42,39 @@ class CellServicer(rpc.CellServiceServicer):
     async def Generate(
         self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.GenerateResponse]:
-        """Only a part of a call has a span of its own: of a whole one the gateway's span says all there is.
+        async with aclosing(self._chunks(request, request.chunk_tokens or WHOLE_OUTPUT, context)) as chunks:
+            async for chunk in chunks:
+                yield pb.GenerateResponse(
+                    ids=chunk.token_ids, logprobs=chunk.logprobs, versions=chunk.versions,
+                    finish_reason=str(chunk.finish_reason or ""), reused_tokens=chunk.reused_tokens,
+                )  # fmt: skip
 
-        The engine knows a call by a name of its own: a gateway that started anew may ask again while the old call dies."""
+    async def GenerateWhole(
+        self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GenerateResponse:
+        whole = pb.GenerateResponse()
+        async with aclosing(self._chunks(request, WHOLE_OUTPUT, context)) as chunks:
+            async for chunk in chunks:
+                whole.ids.extend(chunk.token_ids)
+                whole.logprobs.extend(chunk.logprobs)
+                whole.versions.extend(chunk.versions)
+                whole.finish_reason = str(chunk.finish_reason or "")
+                whole.reused_tokens = max(whole.reused_tokens, chunk.reused_tokens)
+        return whole
+
+    async def _chunks(
+        self, request: pb.GenerateRequest, chunk_tokens: int, context: grpc.aio.ServicerContext
+    ) -> AsyncGenerator[Chunk]:
+        """Up to the one that has a finish; who leaves earlier ends the call.
+
+        Only a part of a call has a span of its own: of a whole one the gateway's span says all there is. The engine knows a call by a name of
+        its own: a gateway that started anew may ask again while the old call dies."""
         if not self.is_serving:
             await abort_with(context, Conflict("this cell does not serve now"))
         name = f"{request.call_id}.{next(self._serial)}"
         queue: asyncio.Queue[Chunk] = asyncio.Queue()
         try:
-            self._engine.submit(_engine_request(name, request), self._bridge.sink(queue))
+            self._engine.submit(_engine_request(name, request, chunk_tokens), self._bridge.sink(queue))
         except Unavailable as error:
             await abort_with(context, Conflict(str(error)))
         except GyreError as error:
@@ -66,13 +91,7 @@ class CellServicer(rpc.CellServiceServicer):
                 if finish == "error":
                     detail = chunk.detail
                     await context.abort(grpc.StatusCode.INTERNAL, chunk.detail)
-                yield pb.GenerateResponse(
-                    ids=chunk.token_ids,
-                    logprobs=chunk.logprobs,
-                    versions=chunk.versions,
-                    finish_reason=str(finish or ""),
-                    reused_tokens=chunk.reused_tokens,
-                )
+                yield chunk
         finally:
             if finish is None:
                 self._engine.abort(name, "the gateway went away")
@@ -109,7 +128,7 @@ def _traceparent(context: grpc.aio.ServicerContext) -> str:
     return next((str(value) for name, value in context.invocation_metadata() or () if name == "traceparent"), "")
 
 
-def _engine_request(name: str, request: pb.GenerateRequest) -> GenerateRequest:
+def _engine_request(name: str, request: pb.GenerateRequest, chunk_tokens: int) -> GenerateRequest:
     params = SamplingParams(
         temperature=request.temperature, top_p=request.top_p, max_tokens=request.max_tokens,
         stop_token_ids=tuple(request.stop_ids), seed=request.seed,
@@ -120,5 +139,5 @@ def _engine_request(name: str, request: pb.GenerateRequest) -> GenerateRequest:
         np.frombuffer(request.prompt, "<i4").tolist() if request.prompt else list(request.prompt_ids),
         params,
         list(request.resume_ids),
-        request.chunk_tokens or WHOLE_OUTPUT,
+        chunk_tokens,
     )

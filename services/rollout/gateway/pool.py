@@ -58,9 +58,10 @@ class Work:
     wait_s: float = 0.0
     first_token_at_s: float = 0.0
     at: str = ""
-    """Cell that runs it now."""
+    """Cell that runs it now, …"""
+    asked: grpc.aio.UnaryStreamCall | grpc.aio.UnaryUnaryCall | None = None
+    """… and the call there."""
     is_abandoned: bool = False
-    stream: grpc.aio.UnaryStreamCall | None = None
     ticket: asyncio.Future | None = None
 
 
@@ -133,15 +134,15 @@ class CellPool:
         work.is_abandoned = True
         if work.ticket is not None and not work.ticket.done():
             work.ticket.set_result(None)
-        if not work.at or work.stream is None:
+        if not work.at or work.asked is None:
             return
         # A cell that takes the word and never ends the stream must not hold up the execution's ending.
-        asyncio.get_running_loop().call_later(ABORT_TIMEOUT_S, work.stream.cancel)
+        asyncio.get_running_loop().call_later(ABORT_TIMEOUT_S, work.asked.cancel)
         try:
             await self.stubs[work.at].Abort(pb.AbortRequest(call_id=work.call_id), timeout=ABORT_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             log.info("%s: abort at %s: %s", work.call_id, work.at, error.details())
-            work.stream.cancel()
+            work.asked.cancel()
 
     async def _place(self, work: Work) -> str | None:
         """The cell to run at; None: abandoned before there was one. Nobody overtakes the line but who has a place already."""
@@ -197,21 +198,26 @@ class CellPool:
         if not work.cells or work.cells[-1] != cell:
             work.cells.append(cell)
         metadata = (("traceparent", work.traceparent),) if work.traceparent else None
-        work.at, work.stream = cell, self.stubs[cell].Generate(request, metadata=metadata)
+        is_watched = work.on_tokens is not None
+        ask = self.stubs[cell].Generate if is_watched else self.stubs[cell].GenerateWhole
+        work.at, work.asked = cell, ask(request, metadata=metadata)
         self.running[cell].add(work)
         try:
+            if not is_watched:
+                self._take(whole := await work.asked, work)
+                return whole.finish_reason or "broken"
             # not `async for`: its generator, left before its end, and the call would hold each other, and the prompt, until they are looked for
-            while (chunk := await work.stream.read()) is not grpc.aio.EOF:
+            while (chunk := await work.asked.read()) is not grpc.aio.EOF:
                 if self._take(chunk, work):
-                    work.stream.cancel()
+                    work.asked.cancel()
                     return "stop"
                 if chunk.finish_reason:
                     return chunk.finish_reason
             return "broken"
         except asyncio.CancelledError:
-            if work.stream.cancelled() and work.is_abandoned:
+            if work.asked.cancelled() and work.is_abandoned:
                 return "aborted"
-            work.stream.cancel()
+            work.asked.cancel()
             raise
         finally:
             work.at = ""

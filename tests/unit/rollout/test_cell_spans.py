@@ -9,6 +9,7 @@ from services.rollout.cell.bridge import Bridge
 from services.rollout.cell.servicer import CellServicer
 from services.rollout.engine import Chunk
 from tests.kept_spans import attributes_of, kept_spans
+from tests.support import until
 
 PARENT = "00-" + "ab" * 16 + "-" + "cd" * 8 + "-01"
 
@@ -18,13 +19,14 @@ class Engine:
 
     def __init__(self, *chunks: Chunk) -> None:
         self._chunks = chunks
+        self.aborted: list[str] = []
 
     def submit(self, request, on_tokens) -> None:
         for chunk in self._chunks:
             on_tokens(chunk)
 
     def abort(self, name: str, why: str) -> None:
-        pass
+        self.aborted.append(name)
 
 
 class Aborted(Exception):
@@ -70,6 +72,23 @@ async def test_each_part_of_a_call_says_how_it_ended_and_how_much_it_sampled():
         {"gyre.call": "c1", "gyre.finish": "migrated", "gen_ai.usage.output_tokens": 3},
         {"gyre.call": "c1", "gyre.finish": "stop", "gen_ai.usage.output_tokens": 1},
     ]
+
+
+async def test_a_whole_answer_has_all_parts_of_the_call_and_is_given_up_with_its_caller():
+    """A6: what the engine said in several chunks is one answer; an engine's error is one; a gateway that goes away ends the call."""
+    whole = cell(Chunk("c", [1, 2], [-0.5, -0.25], [7, 7], reused_tokens=3), Chunk("c", [3], [0.0], [8], "migrated"))
+    said = await whole.GenerateWhole(asked("c1", chunk_tokens=1), Called())
+    assert (list(said.ids), list(said.logprobs), list(said.versions)) == ([1, 2, 3], [-0.5, -0.25, 0.0], [7, 7, 8])
+    assert (said.finish_reason, said.reused_tokens) == ("migrated", 3)
+    with pytest.raises(Aborted, match="out of memory"):
+        await cell(Chunk("c", [], [], [], "error", detail="out of memory")).GenerateWhole(asked("c1"), Called())
+    left = cell(Chunk("c", [1], [0.0], [7]))
+    task = asyncio.create_task(left.GenerateWhole(asked("c2"), Called()))
+    await until(lambda: left._names)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left._engine.aborted == ["c2.0"] and not left._names
 
 
 async def test_a_call_that_one_cell_samples_whole_has_no_span_of_its_own():

@@ -24,6 +24,7 @@ class CellDouble(cells_pb2_grpc.CellServiceServicer):
     def __init__(self) -> None:
         self.hold_at = -1
         self.error: Exception | None = None
+        self.holds: asyncio.Event = asyncio.Event()
         self.end: asyncio.Event = asyncio.Event()
         self.end_reason = "migrated"
         self.seen: list[str] = []
@@ -34,11 +35,18 @@ class CellDouble(cells_pb2_grpc.CellServiceServicer):
             await abort_with(context, self.error)
         for token in range(len(request.resume_ids), request.max_tokens):
             if token == self.hold_at:
+                self.holds.set()
                 await self.end.wait()
                 yield pb.GenerateResponse(finish_reason=self.end_reason)
                 return
             yield pb.GenerateResponse(ids=[token], logprobs=[-float(token)], versions=[7])
         yield pb.GenerateResponse(finish_reason="length")
+
+    async def GenerateWhole(self, request, context):
+        whole = pb.GenerateResponse()
+        async for part in self.Generate(request, context):
+            whole.MergeFrom(part)
+        return whole
 
     async def Abort(self, request, context):
         self.end_reason = "aborted"
@@ -65,16 +73,19 @@ async def cells():
         await server.stop(0)
 
 
-def work(name: str, arrived_s: float = 0.0, tokens: int = 6) -> Work:
-    sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=tokens, seed=1)
-    return Work(name, name, np.array([1, 2], np.int32), sampling, (0,), 1, arrived_s)
+@pytest.fixture(params=[True, False], ids=["watched", "whole"])
+def work(request):
+    """Calls whose tokens are heard as they come, or come in one answer."""
+
+    def made(name: str, arrived_s: float = 0.0, tokens: int = 6) -> Work:
+        sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=tokens, seed=1)
+        hear = (lambda ids: None) if request.param else None
+        return Work(name, name, np.array([1, 2], np.int32), sampling, (0,), 1, arrived_s, hear)
+
+    return made
 
 
-async def sampled(call: Work, count: int) -> None:
-    await until(lambda: len(call.ids) >= count)
-
-
-async def test_a_call_that_has_ended_is_gone_without_the_collector_of_cycles(cells):
+async def test_a_call_that_has_ended_is_gone_without_the_collector_of_cycles(cells, work):
     """B1: else each would keep its prompt, some hundred kilobytes, until the collector has looked."""
     pool, _, _ = cells
     pool.set_serving("cell-0", True)
@@ -83,21 +94,21 @@ async def test_a_call_that_has_ended_is_gone_without_the_collector_of_cycles(cel
     try:
         call = work("a")
         await pool.generate(call)
-        ended = weakref.ref(call.stream)
+        ended = weakref.ref(call.asked)
         del call
         await until(lambda: ended() is None)
     finally:
         gc.enable()
 
 
-async def test_a_migrated_call_goes_on_with_the_tokens_it_has(cells):
+async def test_a_migrated_call_goes_on_with_the_tokens_it_has(cells, work):
     """A6: the two cells' tokens are one output, with nothing lost or doubled."""
     pool, (_, second), _ = cells
     pool.set_serving("cell-1", True)
     second.hold_at = 2
     call = work("a")
     running = asyncio.create_task(pool.generate(call))
-    await sampled(call, 2)
+    await second.holds.wait()
     pool.set_serving("cell-1", False)
     pool.set_serving("cell-0", True)
     second.end.set()
@@ -107,20 +118,20 @@ async def test_a_migrated_call_goes_on_with_the_tokens_it_has(cells):
     assert (call.cells, call.finish, pool.moved) == (["cell-1", "cell-0"], "length", 1)
 
 
-async def test_a_cell_that_dies_is_left_and_its_call_goes_on(cells):
+async def test_a_cell_that_dies_is_left_and_its_call_goes_on(cells, work):
     pool, (_, second), servers = cells
     for name in ("cell-0", "cell-1"):
         pool.set_serving(name, True)
     second.hold_at = 2
     call = work("a")
     running = asyncio.create_task(pool.generate(call))
-    await sampled(call, 2)
+    await second.holds.wait()
     await servers[1].stop(0)
     await running
     assert call.ids == [0, 1, 2, 3, 4, 5] and call.cells == ["cell-1", "cell-0"]
 
 
-async def test_who_has_waited_longest_goes_first(cells):
+async def test_who_has_waited_longest_goes_first(cells, work):
     """ThunderAgent#46: sixty-four calls without a cell are admitted in the order they came, whatever order they were queued in."""
     pool, _, _ = cells
     pool.routing._capacity = 64
@@ -136,7 +147,7 @@ async def test_who_has_waited_longest_goes_first(cells):
     assert pool.waiting == 0 and all(call.wait_s > 0 for call in calls)
 
 
-async def test_calls_wait_for_a_place_while_the_pool_is_away(cells):
+async def test_calls_wait_for_a_place_while_the_pool_is_away(cells, work):
     """A9, ThunderAgent#46: one cell stays with one place; the line's first gets it, the next when that session is over, without an error."""
     pool, (_, second), _ = cells
     pool.routing._capacity = 1
@@ -155,7 +166,7 @@ async def test_calls_wait_for_a_place_while_the_pool_is_away(cells):
     assert [call.ids for call in calls] == [[0, 1]] * 3
 
 
-async def test_an_abandoned_call_ends_with_what_it_has(cells):
+async def test_an_abandoned_call_ends_with_what_it_has(cells, work):
     pool, (_, second), _ = cells
     waiting = work("w")
     task = asyncio.create_task(pool.generate(waiting))
@@ -167,13 +178,13 @@ async def test_an_abandoned_call_ends_with_what_it_has(cells):
     second.hold_at = 1
     running = work("r")
     task = asyncio.create_task(pool.generate(running))
-    await sampled(running, 1)
+    await second.holds.wait()
     await pool.abandon(running)
     await task
     assert running.finish == "aborted" and running.ids == [0]
 
 
-async def test_a_cell_that_refuses_for_now_is_asked_again_later(cells):
+async def test_a_cell_that_refuses_for_now_is_asked_again_later(cells, work):
     pool, (first, _), _ = cells
     first.error = Conflict("draining")
     pool.set_serving("cell-0", True)
@@ -186,7 +197,7 @@ async def test_a_cell_that_refuses_for_now_is_asked_again_later(cells):
     assert len(call.ids) == 6
 
 
-async def test_engines_that_fail_again_and_again_are_an_error_with_a_name(cells):
+async def test_engines_that_fail_again_and_again_are_an_error_with_a_name(cells, work):
     pool, (first, _), _ = cells
     pool.set_serving("cell-0", True)
     first.error = InvalidInput("bad ids")

@@ -40,6 +40,11 @@ class CellServiceStub:
                 request_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.GenerateWhole = channel.unary_unary(
+                '/gyre.api.rollout.v1.CellService/GenerateWhole',
+                request_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.FromString,
+                _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/gyre.api.rollout.v1.CellService/Abort',
                 request_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.AbortRequest.SerializeToString,
@@ -63,6 +68,13 @@ class CellServiceServicer:
 
     def Generate(self, request, context):
         """One model call. The stream ends with a chunk that has a finish_reason; `migrated` means: go on elsewhere with the tokens so far.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GenerateWhole(self, request, context):
+        """The same in one answer, for a call whose tokens nobody watches: `chunk_tokens` has no effect. A stream costs two more wakings of either side.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,6 +105,11 @@ def add_CellServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Generate': grpc.unary_stream_rpc_method_handler(
                     servicer.Generate,
+                    request_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.SerializeToString,
+            ),
+            'GenerateWhole': grpc.unary_unary_rpc_method_handler(
+                    servicer.GenerateWhole,
                     request_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.FromString,
                     response_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.SerializeToString,
             ),
@@ -138,6 +155,33 @@ class CellService:
             request,
             target,
             '/gyre.api.rollout.v1.CellService/Generate',
+            gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.SerializeToString,
+            gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GenerateWhole(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gyre.api.rollout.v1.CellService/GenerateWhole',
             gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.SerializeToString,
             gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.FromString,
             options,
