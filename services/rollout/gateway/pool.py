@@ -144,6 +144,13 @@ class CellPool:
             log.info("%s: abort at %s: %s", work.call_id, work.at, error.details())
             work.asked.cancel()
 
+    def lose(self, cell: str) -> None:
+        """It does not answer, though its connection may be there (a process that stands still, a machine that is gone): its calls go on elsewhere
+        with the tokens they have, and none goes there before it says that it serves."""
+        self._suspect(cell)
+        for work in self.running[cell]:
+            work.asked.cancel()
+
     async def _place(self, work: Work) -> str | None:
         """The cell to run at; None: abandoned before there was one. Nobody overtakes the line but who has a place already."""
         from_s = self._clock.monotonic_s()
@@ -215,8 +222,8 @@ class CellPool:
                     return chunk.finish_reason
             return "broken"
         except asyncio.CancelledError:
-            if work.asked.cancelled() and work.is_abandoned:
-                return "aborted"
+            if work.asked.cancelled() and not asyncio.current_task().cancelling():
+                return "aborted" if work.is_abandoned else "lost"
             work.asked.cancel()
             raise
         finally:

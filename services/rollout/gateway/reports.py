@@ -3,7 +3,8 @@
 The waterlevel rule counts the capacity that remains; a dead cell in that count would send living ones to training and leave executions
 without a place. A cell that is on its way back to rollout has to answer, too: moves are serial, so one whose process died while it trained would
 hold up all others. While it trains nothing depends on it, unless it was reported as lost before it left: the scheduler asks a lost cell for nothing,
-so whatever its role it is looked at until it answers.
+so whatever its role it is looked at until it answers. Calls of a cell that does not answer are taken from it: a process that stands still breaks no
+stream.
 """
 
 import asyncio
@@ -73,6 +74,8 @@ class CellReports:
         """One that calls are routed to has to serve, of any other it is enough to answer."""
         is_there = serves if self._pool.routing.cells[name].serving else serves is not None
         self._misses[name] = 0 if is_there else self._misses.get(name, 0) + 1
+        if serves is None and self._misses[name] >= MISSES_MAX:
+            self._pool.lose(name)
         if is_there and name in self._lost:
             self._lost.discard(name)
             await self._say(name, self._capacity, "serves again" if serves else "answers again")

@@ -81,8 +81,9 @@ class Roles:
                 ).moved_calls
                 break
             except grpc.aio.AioRpcError as error:
-                # A cell that does not answer has lost its calls; their streams broke and they move all the same.
                 log.warning("drain of %s: %s", fact.cell, error.details())
+        else:  # it does not answer: what streams have not broken by themselves are broken off
+            self._pool.lose(fact.cell)
         while self._pool.running[fact.cell]:  # noqa: ASYNC110  milliseconds, once a role change
             await asyncio.sleep(EMPTY_POLL_S)
         await self._say(fact, "drained", from_s, moved)

@@ -131,6 +131,39 @@ async def test_a_cell_that_dies_is_left_and_its_call_goes_on(cells, work):
     assert call.ids == [0, 1, 2, 3, 4, 5] and call.cells == ["cell-1", "cell-0"]
 
 
+async def test_calls_of_a_cell_that_stands_still_go_on_elsewhere(cells, work):
+    """A6: its connection stays and it says nothing any more; a call that is given up there ends."""
+    pool, (first, second), _ = cells
+    pool.set_serving("cell-1", True)
+    second.hold_at = 2
+    call, given_up = work("a"), work("b")
+    running = asyncio.create_task(pool.generate(call))
+    ending = asyncio.create_task(pool.generate(given_up))
+    await until(lambda: len(pool.running["cell-1"]) == 2 and second.holds.is_set())
+    second.error = Conflict("still")
+    given_up.is_abandoned = True
+    pool.lose("cell-1")
+    await ending
+    assert given_up.finish == "aborted"
+    await until(lambda: pool.waiting == 1)
+    pool.set_serving("cell-0", True)
+    await running
+    assert call.ids == [0, 1, 2, 3, 4, 5] and call.cells == ["cell-1", "cell-0"]
+    assert first.seen == ["a"] and second.seen.count("a") == 1
+
+
+async def test_a_task_that_is_cancelled_is_not_taken_for_a_cell_that_was_lost(cells, work):
+    pool, (_, second), _ = cells
+    pool.set_serving("cell-1", True)
+    second.hold_at = 2
+    running = asyncio.create_task(pool.generate(work("a")))
+    await second.holds.wait()
+    running.cancel()
+    pool.lose("cell-1")
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
 async def test_who_has_waited_longest_goes_first(cells, work):
     """ThunderAgent#46: sixty-four calls without a cell are admitted in the order they came, whatever order they were queued in."""
     pool, _, _ = cells
