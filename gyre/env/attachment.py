@@ -26,10 +26,10 @@ from gyre.api.rollout.v1 import environments_pb2_grpc as rpc
 from gyre.env.driving import Endpoint
 from gyre.env.environment import Environment, Evidence, Task
 from gyre.env.episode import Ending, Episode, Limits
-from gyre.env.keeping import Shelf
 from gyre.env.limits import OBSERVATION_BYTES_MAX, cut_detail
 from gyre.env.model import ChatModel
 from gyre.env.outside import ToolGateway
+from gyre.env.shelf import Shelf
 from gyre.env.wall import WallClock
 from gyre.errors import InvalidInput, Unavailable
 from gyre.ids import sample_id

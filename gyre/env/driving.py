@@ -9,10 +9,12 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gyre.env.ends import Limits, Over
 from gyre.env.environment import Environment, StepResult, ToolCall
+from gyre.env.trail import Trail
 from gyre.env.wall import WallClock
 
 
@@ -59,6 +61,28 @@ class Access:
 
 class SelfDriven(Environment):
     """`tools` and `step` are never asked for: the agent has its own."""
+
+    trail: Trail | None = None
+    """Where snapshots of `tree` go, and what an earlier attempt left there: set before `reset` where `serve` was given a folder for it and the
+    environment `can_go_on`."""
+
+    @property
+    def can_go_on(self) -> bool:
+        """The agent can be started in the middle of its work: it has notes of its own, in `tree`, and a way to go on from them."""
+        return False
+
+    @property
+    def tree(self) -> Path:
+        """The folder that holds all of the agent's files, of which snapshots are taken. The folder around it must be ours."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no tree")
+
+    @property
+    def place(self) -> str:
+        """Where the agent is, for `move`."""
+        return ""
+
+    def move(self, place: str) -> None:
+        """Before `reset` of an attempt that goes on: be where the earlier one was. Raises Conflict where that is taken."""
 
     @abstractmethod
     async def drive(self, access: Access, limits: Limits, wall: WallClock) -> Over:

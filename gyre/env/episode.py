@@ -28,7 +28,7 @@ import msgspec
 from gyre.env.driving import SelfDriven
 from gyre.env.ends import Ending, Limits, Over, checked_messages
 from gyre.env.environment import Environment, Evidence, Rollback, StepResult, Task, ToolCall
-from gyre.env.keeping import CannotResume, Keeper, Shelf
+from gyre.env.keeping import CannotResume, Keeper
 from gyre.env.limits import check_made_of, check_milestones, check_sendable, cut_detail, cut_text
 from gyre.env.milestones import Milestones
 from gyre.env.model import ChatModel, ContextFull, OutOfTime, OutOfTurns, Refused
@@ -36,6 +36,7 @@ from gyre.env.outside import Way
 from gyre.env.recording import Departed
 from gyre.env.scoring import judge
 from gyre.env.shapes import openai_tools, step_result
+from gyre.env.shelf import Shelf
 from gyre.env.wall import WallClock
 from gyre.env.worker import SHARED, Hung, Rubbish, Threads, Worker
 from gyre.errors import InvalidInput
@@ -112,7 +113,7 @@ class Episode:
         made_outside = self._way_out.gate.made if self._way_out else 0
         return Ending(
             ending=over.ending, reason=over.reason, detail=self._keeper.redacted(cut_detail(over.detail)), evaluation=evaluation,
-            external_calls=self._external_calls + made_outside, snapshots=self._keeper.ordinal, rollback_turns=self._keeper.rollback_turns,
+            external_calls=self._external_calls + made_outside, snapshots=self._keeper.snapshots, rollback_turns=self._keeper.rollback_turns,
             quota_left=self._keeper.journal.quota_left,
         )  # fmt: skip
 
@@ -129,7 +130,7 @@ class Episode:
         self._milestones = Milestones(self._environment)
         await self._milestones.look(0, self._call)
         if self._keeper.is_replay:
-            from_what = evidence.dependency_snapshot or self._keeper.journal.replays
+            from_what = evidence.dependency_snapshot or self._keeper.replays
             evidence = msgspec.structs.replace(evidence, is_replay=True, dependency_snapshot=from_what)
         await self._started(evidence)
         return messages
@@ -139,6 +140,7 @@ class Episode:
         self._environment = world = await self._call(self._factory, self._task, then=_made)
         self._worker.shares_loop = world.shares_loop is True
         world.way_out = self._way_out
+        await self._keeper.meet(world, self._call)
         asks_itself = isinstance(world, SelfDriven)
         messages = await self._call(world.reset, then=list if asks_itself else partial(checked_messages, "reset()"))
         self._tools = await self._call(world.tools, then=_sendable_tools)

@@ -8,26 +8,26 @@ not helped by it, and fails the execution.
 """
 
 import asyncio
-import contextlib
 import json
 import logging
-import tempfile
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gyre.env.driving import SelfDriven
 from gyre.env.environment import Environment, Rollback
-from gyre.env.recording import Journal, RecordDamaged, Redactor, Tape
+from gyre.env.recording import Journal, Redactor
 from gyre.env.recording.entries import Checkpoint
-from gyre.env.snapshots import Series, Store
+from gyre.env.snapshots import Series
 from gyre.env.snapshots.spacing import Spacing
+from gyre.env.trail import Trail
 from gyre.env.worker import Hung
-from gyre.errors import Conflict, GyreError, InvalidInput
+from gyre.errors import GyreError, InvalidInput
 from gyre.ids import sample_id
+
+if TYPE_CHECKING:
+    from gyre.env.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +36,7 @@ STATE_BYTES_MAX = 2**20
 ROLLBACKS_MAX = 3
 """To the same snapshot; a fourth would end as the third did."""
 ROLLBACKS_TOTAL_MAX = 20
-COLLECT_EVERY = 32
-"""Attempts between two collections: what a few attempts left behind is no load for a disk, and a collection looks at every file of the store."""
-REFERENCE_AGE_MAX_S = 7 * 86_400.0
-"""Of an execution that ended without its process saying so."""
-TAPE_TRIES, TAPE_WAIT_S = 60, 0.25
-"""An older attempt in this process that was cancelled has up to ten seconds to close its world."""
-
-_REDACTOR = Redactor()
+REDACTOR = Redactor()
 Call = Callable[..., Awaitable[Any]]
 """Runs a method in the environment's own thread, inside the wall clock."""
 
@@ -69,6 +62,8 @@ class Keeper:
         self._turn_began_s = 0.0
         self._rollbacks = self._rollbacks_here = 0
         self.journal = Journal()
+        self.trail: Trail | None = None
+        """Of an agent that asks by itself, where it can go on from a snapshot."""
         self.is_replay = False
         """It goes on from an earlier attempt's checkpoint."""
         self.ordinal = 0
@@ -76,12 +71,38 @@ class Keeper:
 
     def redacted(self, text: str) -> str:
         """What is told of this execution, without secrets, also where nothing else is recorded: it goes into the books."""
-        return (self._shelf.redactor or _REDACTOR).text(text)
+        return (self._shelf.redactor or REDACTOR).text(text)
 
     @property
     def has_acted(self) -> bool:
         """The world is not as `reset` left it."""
         return bool(self.journal.turns_since or (self.journal.checkpoint is not None and self.journal.checkpoint.turns))
+
+    @property
+    def snapshots(self) -> int:
+        """The newest one's ordinal."""
+        return self.trail.ordinal if self.trail is not None else self.ordinal
+
+    @property
+    def replays(self) -> str:
+        """What a replay goes on from."""
+        return self.trail.origin if self.trail is not None else self.journal.replays
+
+    async def meet(self, environment: Environment, call: Call) -> None:
+        """A world is about to be built, by `reset`. Raises Hung."""
+        if not isinstance(environment, SelfDriven) or not environment.can_go_on:
+            return
+        self.trail = self.trail or await self._shelf.trail(self._execution, self._name, self._spacing)
+        environment.trail = self.trail
+        if self.trail is None or self.trail.earlier is None:
+            return
+        try:
+            await call(environment.move, self.trail.place)
+        except Hung:
+            raise
+        except Exception as error:
+            log.warning("%s begins anew, as it cannot be where it was, in %s: %s", self._name, self.trail.place, error)
+            self.trail.forget()
 
     async def begin(
         self, environment: Environment, messages: list[dict[str, Any]], call: Call, now_s: Callable[[], float]
@@ -93,8 +114,11 @@ class Keeper:
         self._environment, self._now_s = environment, now_s
         if not isinstance(environment.workspace, str | Path | None):
             raise InvalidInput(f"workspace must be a path, not {type(environment.workspace).__name__}")
+        await self._begin_trail(call)
         if self._may_resume:
             quota = -1 if environment.calls_max is None else environment.calls_max
+            if self.trail is not None:
+                quota = max(min(quota, 0), quota - self.trail.outside_before)
             self.journal = Journal(await self._shelf.tape(self._execution), environment.outside, quota)
         checkpoint = self.journal.checkpoint
         may_repeat = self._may_resume and not isinstance(environment, SelfDriven)
@@ -106,7 +130,8 @@ class Keeper:
             self.journal.begin(self._name, is_replay=False)
             # Where nothing else is kept a later attempt goes on from what `reset` makes.
             self.journal.keep(Checkpoint(ordinal=0, turn=0, messages=json.dumps(messages)))
-            if environment.workspace is not None or type(environment).snapshot is not Environment.snapshot:
+            has_state = environment.workspace is not None or type(environment).snapshot is not Environment.snapshot
+            if has_state and self.trail is None:
                 await self._take(0, messages, call)
         self._turn_began_s = self._now_s()
         return messages
@@ -140,12 +165,35 @@ class Keeper:
         try:
             if reason:
                 self.journal.over(reason)
+            if self.trail is not None:
+                released = await asyncio.to_thread(self.trail.close, bool(reason))
+                if released is not None:
+                    await asyncio.to_thread(self._shelf.release, released)
             if self._series is not None and (reason or not self._shelf.records):
                 await asyncio.to_thread(self._shelf.release, self._series)
         except (GyreError, OSError) as error:  # it costs a disk something, and the execution nothing
             log.warning("%s: what was kept of it is not let go: %s", self._name, error)
         finally:
             self.journal.close()
+
+    async def _begin_trail(self, call: Call) -> None:
+        """Raises CannotResume, Hung."""
+        if (trail := self.trail) is None:
+            return
+        agents = self._environment
+        if trail.earlier is not None:
+            try:
+                await call(trail.restore, agents.tree)
+            except Hung:
+                raise
+            except Exception as error:
+                log.warning(
+                    "%s begins anew, as snapshot %d does not come back: %s", self._name, trail.earlier.ordinal, error
+                )
+                trail.forget()
+                raise CannotResume from error
+        await call(trail.begin, agents.tree, agents.place)
+        self.is_replay, self.rollback_turns = trail.is_replay, trail.lost_turns
 
     async def _take(self, turn: int, messages: list[dict[str, Any]], call: Call) -> None:
         begun_s = time.monotonic()
@@ -203,75 +251,3 @@ class Keeper:
         if checkpoint.digest:
             await call(self._files().restore, checkpoint.digest, Path(self._environment.workspace))
         await call(self._environment.restore, checkpoint.state)
-
-
-class Shelf:
-    """What a process's executions share: the store of their snapshots, and what they measured, by task type."""
-
-    def __init__(self, root: Path | None = None, redactor: Redactor | None = None) -> None:
-        """`root` holds snapshots, and records where there is a `redactor` for them, for the next attempts of any process. Without it snapshots live
-        in a temporary folder, as long as the process."""
-        if redactor is not None and root is None:
-            raise InvalidInput("to record tool calls a folder is needed: give `state`, or set GYRE_ENVIRONMENT_STATE")
-        self._root, self.redactor = root, redactor
-        if root is not None:
-            try:
-                root.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise InvalidInput(f"state cannot be kept in {root}: {error.strerror}") from error
-        self._temporary: tempfile.TemporaryDirectory | None = None
-        self._store: Store | None = None
-        self._lock, self._collecting = threading.Lock(), threading.Lock()
-        self._released = 0
-        self._spacings: defaultdict[str, Spacing] = defaultdict(Spacing)
-
-    @property
-    def records(self) -> bool:
-        """Turns and tool calls go on record."""
-        return self.redactor is not None
-
-    def keeper(self, execution: str, attempt: int, task_type: str) -> Keeper:
-        return Keeper(self, execution, attempt, self._spacings[task_type])
-
-    async def tape(self, execution: str) -> Tape | None:
-        """None where nothing is recorded, and where an older attempt's process does not let go of it."""
-        if self.redactor is None:
-            return None
-        path = self._root / "records" / f"{execution}.tape"
-        for tries in range(TAPE_TRIES):
-            try:
-                return await asyncio.to_thread(Tape, path, self.redactor)
-            except RecordDamaged as error:
-                log.warning("%s; it is set aside", error)
-                path.replace(path.with_suffix(".damaged"))
-            except Conflict as error:
-                if tries + 1 == TAPE_TRIES:
-                    log.warning("%s: nothing is recorded: %s", execution, error)
-                await asyncio.sleep(TAPE_WAIT_S)
-        return None
-
-    def store(self) -> Store:
-        """Made when the first snapshot is taken: most environments take none."""
-        with self._lock:  # first snapshots are taken in several threads at once
-            if self._store is not None:
-                return self._store
-            if self._root is None:
-                self._temporary = tempfile.TemporaryDirectory(prefix="gyre-snapshots-")
-            self._store = Store(Path(self._temporary.name) if self._root is None else self._root / "snapshots")
-            return self._store
-
-    def release(self, series: Series) -> None:
-        """Nobody goes back to these any more; now and then what is left over is removed. Blocks."""
-        series.release()
-        self._released += 1
-        if self._released % COLLECT_EVERY == 0 and self._collecting.acquire(blocking=False):
-            try:  # it waits for whoever takes a snapshot; a second one would only wait beside it
-                self.store().collect(REFERENCE_AGE_MAX_S)
-            finally:
-                self._collecting.release()
-
-    def close(self) -> None:
-        if self._temporary is not None:
-            with contextlib.suppress(OSError):
-                self._temporary.cleanup()
-            self._temporary = self._store = None

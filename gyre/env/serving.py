@@ -24,9 +24,9 @@ from gyre import telemetry
 from gyre.env.attachment import Attachment
 from gyre.env.driven import Agent, FunctionEnvironment, is_function
 from gyre.env.environment import Environment, Task
-from gyre.env.keeping import Shelf
 from gyre.env.outside import Outside, ToolGateway
 from gyre.env.recording import Redactor
+from gyre.env.shelf import Shelf
 from gyre.errors import EXIT_USER_ERROR, GyreError
 from gyre.run_folder import RunFolder
 from gyre.tasks import end

@@ -143,6 +143,22 @@ class HarnessEnvironment(SelfDriven):
     def score_s(self) -> float:
         return self.check_bounds.wall_s + SCORE_SPARE_S
 
+    @property
+    def can_go_on(self) -> bool:
+        """It must be seen when it waits for its model: the relay sees that."""
+        return bool(self._program.goes_on) and self.is_relayed and self.sandbox.tree is not None
+
+    @property
+    def tree(self) -> Path:
+        return self.sandbox.tree
+
+    @property
+    def place(self) -> str:
+        return self.sandbox.place
+
+    def move(self, place: str) -> None:
+        self.sandbox.move(place)
+
     def reset(self) -> list[dict[str, Any]]:
         found(self._program, self._path)
         self.workspace = self.sandbox.work
@@ -162,7 +178,8 @@ class HarnessEnvironment(SelfDriven):
             score = await score if inspect.isawaitable(score) else score  # a decorated one's
         if not isinstance(score, Score):
             return score
-        how = {
+        kept = {"snapshots": self.trail.said()} if self.trail is not None else {}
+        how = kept | {
             "how": self.exit.how,
             "code": self.exit.code,
             "cpu_s": self.exit.cpu_s,
@@ -197,9 +214,12 @@ class HarnessEnvironment(SelfDriven):
 
     async def drive(self, access: Access, limits: Limits, wall: WallClock) -> Over:
         async with contextlib.AsyncExitStack() as stack:
-            relay = Relay(access, self.harness, self.request_bytes_max) if self.is_relayed else None
+            relay = Relay(access, self.harness, self.request_bytes_max, self.trail) if self.is_relayed else None
             if relay:
                 await stack.enter_async_context(relay)
+            if self.trail is not None:
+                self.trail.follow(lambda: limits.wall_s - wall.left_s(), self._made_outside, limits.turns_max)
+                stack.push_async_callback(lambda: whole(self.trail.rest()))
             try:
                 running = await self._start(access, limits, relay)
                 try:
@@ -221,7 +241,9 @@ class HarnessEnvironment(SelfDriven):
             "context": str(limits.context_tokens_max or 100_000), "output": str(access.output_tokens_max or 4_096),
         }  # fmt: skip
         await asyncio.to_thread(write_files, self._program, values)
-        command = [fill(word, values) for word in self._program.command]
+        is_going_on = self.trail is not None and self.trail.is_replay
+        words = self._program.goes_on if is_going_on else self._program.command
+        command = [fill(word, values) for word in words]
         command[0] = found(self._program, self._path)
         own = {name: fill(text, values) for name, text in self._program.environment.items()}
         return await self.sandbox.start(command, self._variables(self.sandbox) | self._outside(api) | own, self.bounds)
@@ -232,6 +254,9 @@ class HarnessEnvironment(SelfDriven):
             "PATH": self._path, "HOME": str(sandbox.home), "TMPDIR": str(sandbox.home), "LANG": "C.UTF-8", "TERM": "xterm",
             "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
+
+    def _made_outside(self) -> int:
+        return self.way_out.gate.made if self.way_out is not None else 0
 
     def _outside(self, api: str) -> dict[str, str]:
         """Where the tool gateway is, if there is one; the model is asked past it."""
@@ -250,6 +275,8 @@ class HarnessEnvironment(SelfDriven):
                     break
                 if wall.left_s() <= 0:
                     return wall.reason
+                if self.trail is not None and self.trail.is_spent:
+                    return "turns"
                 if relay is not None and idle.for_s(running.usage, relay, time.monotonic()) > self.stall_s:
                     return "stalled"
             ending.result()
@@ -288,7 +315,7 @@ class _Idle:
         is_working = cpu_s - self._cpu_s > IDLE_CPU_SHARE * (now_s - self._looked_s)
         if cpu_s != self._cpu_s or now_s - self._looked_s > 10 * POLL_S:
             self._cpu_s, self._looked_s = cpu_s, now_s
-        if relay.open or output != self._output or is_working:
+        if relay.open or relay.is_holding or output != self._output or is_working:
             self._since_s, self._output = now_s, output
         return now_s - max(self._since_s, relay.touched_s)
 

@@ -21,6 +21,9 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What is started, and how it finds its model."""
 
     command: list[str]
+    goes_on: list[str] = []
+    """The command that goes on with what is in home and working folder, where another attempt's process was lost; empty: nothing goes on, and no
+    snapshots are taken. The same as `command` where it is sensible to begin anew in a working folder in which something was done already."""
     environment: dict[str, str] = {}
     files: dict[str, str] = {}
     """Path, below `{home}` or `{work}` → text."""
@@ -32,7 +35,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             if not path.startswith(ROOTS) or ".." in Path(path).parts:
                 raise ValueError(f"files: {path!r} must be below {{home}} or {{work}}")
         dummies = dict.fromkeys(PLACES, "")
-        for text in (*self.command, *self.environment.values(), *self.files, *self.files.values()):
+        for text in (*self.command, *self.goes_on, *self.environment.values(), *self.files, *self.files.values()):
             fill(text, dummies)
 
 

@@ -23,6 +23,7 @@ from aiohttp import web
 
 from gyre.config.sections.rollout import RolloutConfig
 from gyre.env.driving import Access
+from gyre.env.trail import Trail
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ KEY_REFUSED = (401, 403, 409, 410)
 KEY_GRACE_S = 20.0
 """A gateway that has just started may not know the attempt yet."""
 BUSY = (429, 502, 503, 504)
+COUNT = "/count_tokens"
+"""Asks the gateway, and not the model: no turn."""
 KEEP_ALIVE_S = 5.0
 PASSED_HEADERS = ("content-type", "retry-after", "request-id", "x-request-id")
 NOT_PASSED = {
@@ -55,9 +58,12 @@ NOT_PASSED = {
 class Relay:
     """`async with Relay(access, harness) as relay:` listens on a port of this machine, for this attempt alone."""
 
-    def __init__(self, access: Access, harness: str, request_bytes_max: int = REQUEST_BYTES_MAX) -> None:
-        """`request_bytes_max`: of one call's body, as the gateway has it."""
-        self._access = access
+    def __init__(
+        self, access: Access, harness: str, request_bytes_max: int = REQUEST_BYTES_MAX, trail: Trail | None = None
+    ) -> None:
+        """`request_bytes_max`: of one call's body, as the gateway has it. `trail` is told of calls, and may hold up one while none is in flight."""
+        self._access, self._trail = access, trail
+        self._passing = asyncio.Lock()
         self._request_bytes_max = request_bytes_max
         self._room = _Room(OPEN_REQUESTS * request_bytes_max)
         self._key_headers = {"authorization": f"Bearer {access.api_key}", "x-gyre-harness": harness}
@@ -77,6 +83,11 @@ class Relay:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._relay)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+
+    @property
+    def is_holding(self) -> bool:
+        """A call waits for a snapshot."""
+        return self._passing.locked()
 
     async def __aenter__(self) -> "Relay":
         self._http = aiohttp.ClientSession(
@@ -117,8 +128,14 @@ class Relay:
 
     async def _call(self, request: web.Request, body: bytes) -> web.StreamResponse:
         is_call = request.method == "POST"
-        self.open += is_call
         self.touched_s = time.monotonic()
+        if is_call and self._trail is not None:
+            async with self._passing:  # whoever comes while one is held up waits behind it
+                if not self.open:
+                    await self._trail.between()
+                self.open += 1
+        else:
+            self.open += is_call
         try:
             return await self._carry(request, body)
         finally:
@@ -178,6 +195,8 @@ class Relay:
             return
         if status == 200:
             self.answered += 1
+            if self._trail is not None and not request.path.endswith(COUNT):
+                self._trail.answered()
             return
         text = data.decode(errors="replace")[:300]
         with contextlib.suppress(ValueError, AttributeError, TypeError):

@@ -10,10 +10,12 @@ It is no prison: what the user may read, the command may read, and the network i
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import sys
 import tempfile
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,13 +25,15 @@ from typing import Any
 import msgspec
 
 from gyre.env.harness.warden import processes, walk
-from gyre.errors import GyreError
+from gyre.errors import Conflict, GyreError
 from gyre.tasks import whole
 
 WARDEN = Path(__file__).with_name("warden")
 LINE_BYTES_MAX = 1024 * 1024
 WARDEN_GRACE_S = 10.0
 """On top of a command's own grace, for a busy machine; then the warden itself is killed, and all that it started."""
+PLACE_S, PLACE_POLL_S = 60.0, 0.25
+"""A sandbox whose process was lost ends within its command's grace, a busy machine's within more."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +96,18 @@ class Sandbox(ABC):
 
     home: Path
     work: Path
+    tree: Path | None = None
+    """The folder with `home`, `work` and nothing else, in one that is ours, where snapshots of it can be taken and restored from here."""
+
+    @property
+    def place(self) -> str:
+        """What `move` takes."""
+        return ""
+
+    def move(self, place: str) -> None:
+        """Before anything is in it: be where another sandbox was, whose command knows the paths of then. Blocks until that one has ended. Raises
+        Conflict where it does not."""
+        raise Conflict(f"a {type(self).__name__} cannot be moved")
 
     @abstractmethod
     async def start(
@@ -113,18 +129,39 @@ class Sandbox(ABC):
 
 
 class Subprocess(Sandbox):
-    """Folders `home` and `work` in a temporary one, the command below a warden."""
+    """Folders `home` and `work` in a temporary one, the command below a warden.
+
+    Whose folder it is says a lock on the one around them, held by this process and the warden, so that a place is free when both have gone."""
 
     def __init__(self, user: int | None = None, folder: Path | None = None) -> None:
         """`user`: id under which the command runs; needs root's rights. `folder`: where temporary folders go."""
         self._user = user
-        self._root = root = Path(tempfile.mkdtemp(prefix="gyre-harness-", dir=folder))
-        self._remove = weakref.finalize(self, walk.remove, root)
-        self.home, self.work = root / "home", root / "work"
-        for path in (self.home, self.work):
+        self._furnish(Path(tempfile.mkdtemp(prefix="gyre-harness-", dir=folder)))
+
+    def _furnish(self, root: Path) -> None:
+        """`root` is there, and empty."""
+        self._root, self.tree = root, root / "tree"
+        self.home, self.work = self.tree / "home", self.tree / "work"
+        self._lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._remove = weakref.finalize(self, _give_up, root, self._lock)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for path in (self.tree, self.home, self.work):
             path.mkdir(mode=0o755)
-        if user is not None:
+        if self._user is not None:
             root.chmod(0o711)
+
+    @property
+    def place(self) -> str:
+        return str(self._root)
+
+    def move(self, place: str) -> None:
+        until_s = time.monotonic() + PLACE_S
+        while not _has_made_room(root := Path(place)):
+            if time.monotonic() > until_s:
+                raise Conflict(f"{place} is another sandbox's, which has not ended")
+            time.sleep(PLACE_POLL_S)
+        self._remove()
+        self._furnish(root)
 
     async def start(
         self, command: Sequence[str], environment: Mapping[str, str], bounds: Bounds, grace_s: float = 5.0
@@ -138,7 +175,7 @@ class Subprocess(Sandbox):
         }  # fmt: skip
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(WARDEN), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            env={"PATH": os.defpath}, start_new_session=True, limit=LINE_BYTES_MAX,
+            env={"PATH": os.defpath}, start_new_session=True, limit=LINE_BYTES_MAX, pass_fds=[self._lock],
         )  # fmt: skip
         process.stdin.write(json.dumps(spec).encode() + b"\n")
         return _Warded(process, grace_s, mark)
@@ -186,6 +223,28 @@ class _Warded(Running):
         if "how" in last:
             return last
         return {"how": "lost", "code": -9, "left": await asyncio.to_thread(processes.end_marked, self._mark)}
+
+
+def _has_made_room(root: Path) -> bool:
+    """An empty folder is there, made by us: what was there is gone with those who used it, or was left by such as were lost."""
+    try:
+        os.mkdir(root, mode=0o700)
+        return True
+    except FileExistsError:
+        pass
+    with contextlib.suppress(OSError):
+        lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            walk.remove(root)
+        finally:
+            os.close(lock)
+    return False
+
+
+def _give_up(root: Path, lock: int) -> None:
+    walk.remove(root)
+    os.close(lock)
 
 
 def _exit_of(said: dict[str, Any]) -> Exit:

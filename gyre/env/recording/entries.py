@@ -96,6 +96,14 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, tag="cut"):
     inside: int
 
 
+class Turned(msgspec.Struct, frozen=True, kw_only=True, tag="turned"):
+    """How far an agent that asks the model by itself has come: calls that were answered, and its working time, over all attempts that went on from
+    each other."""
+
+    turns: int
+    active_s: float
+
+
 class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
     """The execution ended by itself: nothing goes on from here."""
 
@@ -103,7 +111,7 @@ class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
     at_s: float
 
 
-Entry = Attempt | Checkpoint | Reply | Asked | Raised | Called | Cut | Over
+Entry = Attempt | Checkpoint | Reply | Asked | Raised | Called | Cut | Turned | Over
 
 
 def canonical(arguments: Any) -> tuple[str, str]:

@@ -30,7 +30,7 @@ class Tape:
 
     def __init__(self, path: Path, redactor: Redactor, sync: bool = True) -> None:
         """`sync`: calls to the outside and checkpoints also survive a loss of power. Raises Conflict where it is open elsewhere, RecordDamaged."""
-        self.redactor, self._sync = redactor, sync
+        self.redactor, self._sync, self._path = redactor, sync, path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
@@ -58,6 +58,10 @@ class Tape:
             os.ftruncate(self._file, self._length)
             raise
         self._length += len(line)
+
+    def remove(self) -> None:
+        """Nobody needs it any more; to be closed all the same."""
+        self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Repeats change nothing."""

@@ -42,11 +42,23 @@ class Reading:
         """Sockets, pipes and devices: they are nothing without their processes. At most LEFT_OUT_MAX are named."""
         self.seen = Seen()
         self._found = 0
+        self._statuses: dict[bytes, tuple[int, ...]] = {}
 
     def read(self, tree: Path) -> None:
         """Raises TooLarge, TreeChanged, OSError with one of trees.CHANGED."""
         for found in trees.walk(tree, self._check):
+            self._statuses[found.path] = (found.status.st_mode, *_signature(found.status))
             self._take_in(found)
+
+    def check_unchanged(self, tree: Path) -> None:
+        """Everything is still what was read: between the end of `read` and now there was a moment at which all of it stood so at once. Raises
+        TreeChanged, and as `read`."""
+        left = dict(self._statuses)
+        for found in trees.walk(tree, lambda _path, _depth: None):
+            if left.pop(found.path, None) != (found.status.st_mode, *_signature(found.status)):
+                raise TreeChanged(os.fsdecode(found.path))
+        if left:
+            raise TreeChanged(os.fsdecode(next(iter(left))))
 
     def _check(self, path: bytes, depth: int) -> None:
         self._found += 1
@@ -89,12 +101,17 @@ class Reading:
         return digest
 
 
-def read_tree(tree: Path, objects: Objects, limits: Limits, seen: Seen, part: Path) -> Reading:
-    """Raises TooLarge, TreeChanged, NotFound, PermissionError."""
+def read_tree(
+    tree: Path, objects: Objects, limits: Limits, seen: Seen, part: Path, is_at_once: bool = False
+) -> Reading:
+    """`is_at_once`: what was read stood so all at once, not only each file by itself; for a tree whose processes may be at work. Raises TooLarge,
+    TreeChanged, NotFound, PermissionError."""
     for _ in range(TRIES_MAX):
         reading = Reading(objects, limits, seen, part)
         try:
             reading.read(tree)
+            if is_at_once:
+                reading.check_unchanged(tree)
             return reading
         except TreeChanged:
             continue

@@ -35,10 +35,10 @@ class Series:
         self._seen = Seen()
         self.ordinal = ordinal
 
-    def take(self, tree: Path) -> Snapshot:
-        """Raises as Store.take; then the ordinal is not used."""
+    def take(self, tree: Path, is_at_once: bool = False) -> Snapshot:
+        """As Store.take, which says what it raises; then the ordinal is not used."""
         begun_s = time.perf_counter()
-        taken = self._store.take(tree, self._seen, self._name, KEPT)
+        taken = self._store.take(tree, self._seen, self._name, KEPT, is_at_once)
         self.ordinal += 1
         return Snapshot(
             ordinal=self.ordinal, digest=taken.digest, files=taken.files, bytes=taken.bytes, bytes_written=taken.bytes_written,

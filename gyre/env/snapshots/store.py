@@ -54,13 +54,15 @@ class Store:
         for name in ("objects", "manifests", "references", "temporary"):
             (root / name).mkdir(parents=True, exist_ok=True)
 
-    def take(self, tree: Path, seen: Seen | None = None, reference: str = "", keep: int = 1) -> Taken:
+    def take(
+        self, tree: Path, seen: Seen | None = None, reference: str = "", keep: int = 1, is_at_once: bool = False
+    ) -> Taken:
         """The tree as it is now. `seen` is kept from one snapshot of the tree to the next; `reference` then refers to this one and the `keep` - 1
-        before. Raises TooLarge, TreeChanged, NotFound, MountedInside, PermissionError."""
+        before; `is_at_once` as of read_tree. Raises TooLarge, TreeChanged, NotFound, MountedInside, PermissionError."""
         mounts.refuse(tree)
         seen = Seen() if seen is None else seen
         with self._locked(fcntl.LOCK_SH), self._part() as part:
-            reading = read_tree(tree, self._objects, self._limits, seen, part)
+            reading = read_tree(tree, self._objects, self._limits, seen, part, is_at_once)
             data, digest, listings = encode(reading.entries)
             for name, listing in listings.items():
                 reading.bytes_written += self._objects.put(name, listing, part)

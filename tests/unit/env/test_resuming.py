@@ -11,9 +11,9 @@ import pytest
 
 from gyre.env import Environment, Rollback, Score, StepResult, Task
 from gyre.env.episode import Episode, Limits
-from gyre.env.keeping import Shelf
 from gyre.env.model import ChatModel
 from gyre.env.recording import Redactor
+from gyre.env.shelf import Shelf
 from gyre.env.snapshots.spacing import Spacing
 from gyre.errors import InvalidInput
 from tests.support import until

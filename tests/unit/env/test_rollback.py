@@ -11,8 +11,9 @@ import pytest
 
 from gyre.env import Rollback, Score, StepResult
 from gyre.env.episode import Episode, Limits
-from gyre.env.keeping import ROLLBACKS_MAX, STATE_BYTES_MAX, Shelf
+from gyre.env.keeping import ROLLBACKS_MAX, STATE_BYTES_MAX
 from gyre.env.model import ChatModel
+from gyre.env.shelf import Shelf
 from gyre.env.snapshots.spacing import Spacing
 from gyre.env.wall import WallClock
 from tests.unit.env.doubles import ChatDouble, Counter, tool_reply
@@ -223,7 +224,7 @@ async def test_suspended_seconds_are_no_cost_of_a_turn(monkeypatch):
 async def test_many_executions_at_once_keep_no_more_than_they_need(writer, monkeypatch):
     """Forty executions share a shelf that collects after each second one: all succeed, one rollback among them; in the end nothing is referred to,
     and what the last ones left is all there is."""
-    monkeypatch.setattr("gyre.env.keeping.COLLECT_EVERY", 2)
+    monkeypatch.setattr("gyre.env.shelf.COLLECT_EVERY", 2)
     writer.reset = lambda self: (
         setattr(self, "folder", Path(tempfile.mkdtemp(dir=writer.folder))),
         Writer.reset(self),

@@ -243,6 +243,37 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path, store, mon
     assert not os.listdir(store.root / "temporary")
 
 
+@pytest.mark.parametrize("change", ["written", "removed", "added"])
+def test_a_tree_at_work_is_taken_as_it_stood_at_one_moment_or_not_at_all(tmp_path, store, monkeypatch, change):
+    """Each time the last file is read something happens to what was read before: each file by itself is whole, and together they never were so."""
+    tree = tree_of(tmp_path / "tree", {"a": "1", "z": "1"})
+    times, real = 1, Reading._file
+
+    def read(self, found):
+        nonlocal times
+        digest = real(self, found)
+        if found.path == b"z" and times:
+            times -= 1
+            match change:
+                case "written":
+                    (tree / "a").write_text("2" * (times + 2))
+                case "removed":
+                    (tree / "a").rename(tmp_path / "a")
+                case "added":
+                    (tree / f"b{times}").write_text("2")
+        return digest
+
+    monkeypatch.setattr(Reading, "_file", read)
+    taken = store.take(tree, is_at_once=True)
+    monkeypatch.setattr(Reading, "_file", real)
+    assert store.take(tree).digest == taken.digest, "the second pass, undisturbed"
+    if change != "removed":
+        times = 3
+        monkeypatch.setattr(Reading, "_file", read)
+        with pytest.raises(TreeChanged, match="3 times"):
+            store.take(tree, is_at_once=True)
+
+
 def test_a_folder_that_becomes_a_link_while_it_is_read_is_not_followed(tmp_path, store, monkeypatch):
     tree_of(tmp_path / "outside", {"secret": "s"})
     tree = tree_of(tmp_path / "tree", {"a": "1", "d/y": "2"})

@@ -7,10 +7,10 @@ import aiohttp
 
 from gyre.env import Environment, Score, StepResult, Task
 from gyre.env.episode import Episode, Limits
-from gyre.env.keeping import Shelf
 from gyre.env.model import ChatModel
 from gyre.env.outside import Outside, ToolGateway
 from gyre.env.recording import Redactor
+from gyre.env.shelf import Shelf
 from tests.unit.env.doubles import ChatDouble, tool_reply
 from tests.unit.env.test_outside import HERE, Far
 
