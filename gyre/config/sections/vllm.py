@@ -36,6 +36,9 @@ class VllmConfig(Section):
     """A process that does not answer after this long is killed and started again. Half a minute is usual, several on a loaded machine."""
     update_s: Seconds = 120.0
     """Each step of a weight update; an engine silent for longer is killed."""
+    stall_s: Seconds = 600.0
+    """An engine that has calls and samples no token of any of them for so long hangs: it is killed, and its calls go on elsewhere. More than the
+    longest prompt takes to be computed."""
     arguments: list[str] = []
     """More of vLLM's own command line, such as ["--tensor-parallel-size", "1"]; after Gyre's, so that it prevails."""
     variables: dict[str, str] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 
+from gyre.clock import ManualClock
 from gyre.config.sections import VllmConfig
 from services.rollout.engine import (
     ContextTooLong,
@@ -17,11 +18,22 @@ from services.rollout.engine import (
     UnknownToken,
     WeightsRefused,
 )
+from services.rollout.engine.vllm import engine as hanging
 from services.rollout.engine.vllm.engine import EngineLost, VllmEngine
 from tests.unit.vllm.conftest import CONTEXT_MAX
 from tests.unit.vllm.recorder import Recorder
 
 WHOLE = 1 << 30
+
+
+class Looks(ManualClock):
+    """Counts who looks at it."""
+
+    looks = 0
+
+    def monotonic_s(self) -> float:
+        self.looks += 1
+        return super().monotonic_s()
 
 
 def start(
@@ -193,6 +205,32 @@ def test_a_core_that_dies_under_a_living_server_is_replaced_too(engine, fake, ve
     fake.held = False
     wait_until(lambda: fake.starts == 2 and engine.stats().loaded)
     assert start(engine, call_id="b").wait().ids == [10, 11, 12, 13, 14]
+
+
+def test_an_engine_that_hangs_outside_of_an_update_is_replaced(versions, fake, monkeypatch):
+    """A6: its server lives and is healthy; without tokens there would be no batch, and without a batch no update that finds it out. One that
+    samples, or has nothing to do, is left alone however long that takes."""
+    monkeypatch.setattr(hanging, "GUARD_EVERY_S", 0.005)
+    clock = Looks(0.0)
+    engine = VllmEngine(versions[0], 4, CONTEXT_MAX, VllmConfig(update_s=30.0, stall_s=100.0), fake, clock.monotonic_s)
+    try:
+        engine.load(versions[0], 0)
+        clock.advance(1000.0)
+        fake.held = True
+        call = start(engine)
+        assert call.first.wait(180)
+        clock.advance(99.0)
+        looked = clock.looks
+        wait_until(lambda: clock.looks > looked + 5)
+        assert fake.starts == 1
+        clock.advance(2.0)
+        assert call.wait().finish is FinishReason.MIGRATED
+        assert call.ids == [10]
+        fake.held = False
+        wait_until(lambda: fake.starts == 2 and engine.stats().loaded)
+        assert start(engine, call_id="b").wait().ids == [10, 11, 12, 13, 14]
+    finally:
+        engine.close()
 
 
 def test_an_error_of_one_call_is_that_calls_alone(engine, fake, versions):

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 ABORT_S = 5.0
 """A call that was asked to end and still streams is cut off after this."""
+GUARD_EVERY_S = 2.0
 ENDS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
@@ -85,7 +86,7 @@ class VllmEngine:
         self._is_wanted = False
         """Whether weights are to be loaded: then a process that dies is started again."""
         self._generated = self._computed = self._reused = 0
-        self._start_s = self._seen_s = monotonic_s()
+        self._start_s = self._seen_s = self._moved_s = monotonic_s()
         self._busy_s = 0.0
         ready = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self._main(ready),), name="vllm-engine", daemon=True)
@@ -174,12 +175,12 @@ class VllmEngine:
         self._loop, self._stopping, self._updating = asyncio.get_running_loop(), asyncio.Event(), asyncio.Lock()
         self._client = VllmClient(self._process.socket, self._config.update_s)
         self._updater = Updater(self._process, self._client, self._config, self._go_down, self._go_live)
-        watch = asyncio.create_task(self._watch())
+        watching = asyncio.gather(self._watch(), self._guard())
         ready.set()
         await self._stopping.wait()
-        watch.cancel()
+        watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await watch
+            await watching
         await self._drain(FinishReason.ABORTED, "engine closed")
         await self._process.stop()
         await self._client.close()
@@ -201,6 +202,18 @@ class VllmEngine:
                     version = self._good.version
                     await self._update(after(Update(Phase.SERVING, version, version), Outcome.SILENT), self._good)
             await asyncio.sleep(0.1)
+
+    async def _guard(self) -> None:
+        """For ever: an engine that has calls and says nothing of any of them hangs, and nobody else would find out: without tokens there is no
+        batch, and without a batch no update."""
+        while True:
+            await asyncio.sleep(GUARD_EVERY_S)
+            now_s = self._monotonic_s()
+            if not self._tasks or self._updating.locked():
+                self._moved_s = now_s
+            elif now_s - self._moved_s > self._config.stall_s:
+                log.error("vLLM has %d calls and sampled nothing for %.0f s", len(self._tasks), now_s - self._moved_s)
+                await self._replace()
 
     async def _load(self, source: Path, version: int, checksum: str | None) -> None:
         weights = await asyncio.to_thread(self._shape.publish, source, version, checksum)
@@ -255,6 +268,8 @@ class VllmEngine:
             return self._finish(call, FinishReason.STOP)
         if len(request.resume_output_ids) >= params.max_tokens:
             return self._finish(call, FinishReason.LENGTH)
+        if not self._tasks:
+            self._moved_s = self._monotonic_s()
         self._tasks[request.call_id] = asyncio.create_task(self._stream(call))
 
     async def _stream(self, call: Call) -> None:
@@ -264,6 +279,7 @@ class VllmEngine:
                 if delta.error:
                     finish, detail = await self._judge(), delta.error
                     break
+                self._moved_s = self._monotonic_s()
                 self._generated += len(delta.ids)
                 self._reused += delta.cached_tokens
                 self._computed += delta.prompt_tokens - delta.cached_tokens
@@ -288,11 +304,15 @@ class VllmEngine:
         """Of a call that vLLM says has failed: an error of its own, or of an engine that is gone while its server still answers."""
         if await self._client.healthy():
             return FinishReason.ERROR
+        await self._replace()
+        return FinishReason.MIGRATED
+
+    async def _replace(self) -> None:
+        """End a process that is of no use; `_watch` sees it and starts another."""
         with self._lock:
             self._is_loaded = False
         if not self._updating.locked():
-            await self._process.stop()  # `_watch` sees it and starts another
-        return FinishReason.MIGRATED
+            await self._process.stop()
 
     def _end(self, calls: list[Call], reason: FinishReason, detail: str = "") -> None:
         """Ask vLLM to end them, so that it says which versions sampled what they have; those without a token are cut off at once."""
