@@ -20,6 +20,7 @@
 from typing import Any
 
 from services.rollout.core.anthropic_tools import own_form
+from services.rollout.core.families import QWEN
 from services.rollout.core.memory import KnownItems, Memory, once
 from services.rollout.core.normal import Call, Message, canonical_json
 from services.rollout.core.options import (
@@ -38,7 +39,6 @@ from services.rollout.core.options import (
     with_instruction,
 )
 from services.rollout.core.request import ChatRequest, alias, conversation, tools_of
-from services.rollout.core.toolcalls import CLOSE, OPEN, THINK_CLOSE, THINK_OPEN
 
 
 def parse_messages_request(body: bytes, memory: Memory | None = None, is_count: bool = False) -> ChatRequest:
@@ -66,7 +66,7 @@ def _prefill(messages: list[Message], items: list[Any], force: str | None) -> tu
     text, place = messages[-1].content, f"messages[{len(items) - 1}]"
     if force is not None:
         raise BadRequest(f"{place}: a reply cannot go on from this text and be the call of a tool", "tool_choice")
-    if any(mark in text for mark in (THINK_OPEN, THINK_CLOSE, OPEN, CLOSE)):
+    if any(mark in text for mark in QWEN.marks):
         raise BadRequest(f"{place}: a reply cannot go on from the model's own marks", place)
     last = items.last() if isinstance(items, KnownItems) else items[-1]
     said = _assistant(last.get("content"), f"{place}.content").content

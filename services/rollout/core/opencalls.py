@@ -7,7 +7,7 @@ has begun, nothing new would be read.
 import re
 from typing import Protocol
 
-from services.rollout.core.calls_xml import PARAMETER_END, call_end, is_cut, parameter_begin
+from services.rollout.core.calls_xml import Marks
 
 _SPACE = re.compile(r"\s*")
 _OF_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
@@ -63,25 +63,26 @@ class JsonSkim:
 class MarksSkim:
     """Of a call between marks whose name ends at `at`."""
 
-    def __init__(self, at: int, close: str) -> None:
+    def __init__(self, at: int, marks: Marks) -> None:
         self._at = at
         self._begun: int | None = None
         """Of the parameter's text that is open."""
-        self._close = close
+        self._marks = marks
 
     def is_due(self, text: str) -> bool:
+        end = self._marks.parameter_end
         while True:
             if self._begun is None:
-                if (begun := parameter_begin(text, self._at)) is None:
-                    return not is_cut(text, self._at)
+                if (begun := self._marks.begun(text, self._at)) is None:
+                    return not self._marks.is_cut(text, self._at)
                 self._begun = self._at = begun
-            ended = text.find(PARAMETER_END, self._at)
+            ended = text.find(end, self._at)
             if ended < 0:
-                self._at = max(self._at, len(text) - len(PARAMETER_END) + 1)
+                self._at = max(self._at, len(text) - len(end) + 1)
                 return False
-            if call_end(self._close).search(text, self._begun, ended) is not None:
+            if self._marks.over.search(text, self._begun, ended) is not None:
                 return True
-            self._begun, self._at = None, ended + len(PARAMETER_END)
+            self._begun, self._at = None, ended + len(end)
 
 
 class Open:

@@ -14,17 +14,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gyre.errors import ConfigError, InvalidInput
-from services.rollout.core.calls_xml import MARK
+from services.rollout.core.callids import AS_GIVEN, NINE, NUMBERED, tool_call_id
+from services.rollout.core.families import family_of
 from services.rollout.core.normal import Call, Message, canonical_arguments
 from services.rollout.core.template import ChatTemplate, Encode
-from services.rollout.core.toolcalls import THINK_OPEN
 
 Tools = Sequence[dict[str, Any]] | None
 
 _MARK = "MARK7"
 _STAND_IN = Message("user", "x")
 _PLAIN_TURN = Message("assistant", "y")
+_EARLIER = "MARK8"
+_EARLIER_TURN = Message("assistant", _EARLIER)
 _CALL_TURN = Message("assistant", "", (Call("call_0", "f", "{}"),))
+_SAMPLE_ARGUMENTS = '{"k":  1}'
+_SAMPLE_TURN = Message("assistant", "", (Call("call_0", "f", _SAMPLE_ARGUMENTS),))
 
 
 class Renderer:
@@ -34,25 +38,29 @@ class Renderer:
         """Raises ConfigError when the template cannot carry a conversation at all."""
         self._template = template
         self._as_text, self._system = True, ("system", "system")
+        self._ids, self._has_none = AS_GIVEN, False
         self._alternates = False
         self._alternates = not self._takes_two()
         """Users' messages in a row are told as one: the template refuses or drops them."""
-        self._as_text = self._takes_text()
+        self._learn_calls()
         self._system = tuple(
-            "system" if self._takes_system(before) else "user" for before in ((), (_STAND_IN, _PLAIN_TURN))
+            "system" if self._takes_system(before) else "user" for before in ((), (_STAND_IN, _EARLIER_TURN))
         )
         """What system messages are shown as: the first message, a later one."""
         try:
             self.close = self._text([_STAND_IN, Message("assistant", _MARK)], None, False).rpartition(_MARK)[2]
             prompt = self._text([_STAND_IN], None, True)
+            self._has_none = self._wants_none()
+            """A turn of calls alone has no content, instead of an empty one."""
+            self.family = family_of(self._sample())
+            if self.family.ids is not AS_GIVEN:
+                self._ids = self.family.ids
             self._before = {turn: self._text([_STAND_IN, turn], None, False) for turn in (_PLAIN_TURN, _CALL_TURN)}
         except InvalidInput as error:
             raise ConfigError(f"the model's chat template cannot render a plain conversation: {error}") from error
         self.close_ids = template.encode(self.close)
-        self.think_open = prompt.rstrip().endswith(THINK_OPEN)
+        self.think_open = prompt.rstrip().endswith(self.family.think[0])
         """The generation prompt itself opens the reasoning."""
-        self.is_xml = MARK in self._before[_CALL_TURN]
-        """Calls stand between marks instead of being JSON (calls_xml.py)."""
         self.shows_ids = self._shows_ids()
         """Names of calls are part of what the model reads."""
         self.is_stable = self._check_stable()
@@ -82,9 +90,10 @@ class Renderer:
         `last_id`. A turn that was cut before its end is closed here, by tokens nobody sampled. Raises InvalidInput."""
         text = self._new_text(messages, known, tools, payloads)
         ids = (encode or self._template.encode)(self.close + text)
-        if self.close_ids and last_id == self.close_ids[0]:
-            return ids[1:]
-        return ids
+        if self.close_ids:
+            return ids[1:] if last_id == self.close_ids[0] else ids
+        # nothing closes a turn but the beginning of the next one, which the model samples (GLM)
+        return ids[1:] if last_id in self._template.stop_ids and ids[:1] == [last_id] else ids
 
     def _new_text(
         self, messages: Sequence[Message], known: int, tools: Tools, payloads: Mapping[str, str] | None
@@ -112,10 +121,11 @@ class Renderer:
                 "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}},
             }
         ]
-        call = Message("assistant", "", (Call("call_1", "f", '{"a": 1}'), Call("call_2", "f", "{}")))
+        one, two = (tool_call_id("", index, f"{index}_f") for index in range(2))
+        call = Message("assistant", "", (Call(one, "f", '{"a": 1}'), Call(two, "f", "{}")))
         talk = [
-            Message("system", "s"), Message("user", "u"), call, Message("tool", "r", (), "call_1"), Message("tool", "r2", (), "call_2"),
-            Message("assistant", "t"), Message("user", "v"), call, Message("tool", "r3", (), "call_1"),
+            Message("system", "s"), Message("user", "u"), call, Message("tool", "r", (), one), Message("tool", "r2", (), two),
+            Message("assistant", "t"), Message("user", "v"), call, Message("tool", "r3", (), one),
         ]  # fmt: skip
         ends = {3: 5, 6: 7, 8: 9}
         self.is_stable = True
@@ -135,18 +145,41 @@ class Renderer:
         name = f"{_MARK}CALL"
         talk = [_STAND_IN, Message("assistant", "", (Call(name, "f", "{}"),)), Message("tool", "r", (), name)]
         try:
-            return name in self._text(talk, None, False)
+            return self._ids is NUMBERED or name in self._text(talk, None, False)
         except InvalidInput:
             return False
 
-    def _takes_text(self) -> bool:
-        """Whether the template writes arguments given as text unchanged (else it gets objects)."""
+    def _learn_calls(self) -> None:
+        """What the template wants of calls: arguments as text, which it writes unchanged, else as objects; names as they are, else of nine letters
+        or digits."""
+        for self._as_text in (True, False):
+            for self._ids in (AS_GIVEN, NINE):
+                try:
+                    written = self._sample()
+                except InvalidInput:
+                    continue
+                if not self._as_text or _SAMPLE_ARGUMENTS in written:
+                    return
+        self._ids = AS_GIVEN
+
+    def _sample(self) -> str:
+        return self._text([_STAND_IN, _SAMPLE_TURN], None, False)
+
+    def _wants_none(self) -> bool:
+        """Whether the template leaves calls out of a turn with an empty content, or writes a second turn for it, and does neither where there is
+        none (DeepSeek)."""
+        bare, turn = (self._text([_STAND_IN, said], None, False) for said in (Message("assistant", ""), _PLAIN_TURN))
+        written = self._sample()
+        if written != bare and (not self.close or written.count(self.close) <= turn.count(self.close)):
+            return False
+        self._has_none = True
         try:
-            return '{"k":  1}' in self._text(
-                [_STAND_IN, Message("assistant", "", (Call("call_0", "f", '{"k":  1}'),))], None, False
-            )
+            without = self._sample()
         except InvalidInput:
             return False
+        finally:
+            self._has_none = False
+        return without not in (written, bare) and "None" not in without
 
     def _takes_two(self) -> bool:
         """Whether the template shows a user's message behind another one."""
@@ -156,34 +189,39 @@ class Renderer:
             return False
 
     def _takes_system(self, before: Sequence[Message]) -> bool:
-        """Whether the template shows a system message there: some refuse it, some leave it out."""
+        """Whether the template shows a system message there: some refuse it, some leave it out, some put it before all that was said."""
         try:
-            return _MARK in self._text([*before, Message("system", _MARK), _STAND_IN], None, False)
+            text = self._text([*before, Message("system", _MARK), _STAND_IN], None, False)
         except InvalidInput:
             return False
+        return text.find(_MARK) > text.find(_EARLIER)
 
     def _text(
         self, messages: Sequence[Message], tools: Tools, generation: bool, payloads: Mapping[str, str] | None = None
     ) -> str:
-        plain = [self._plain(message, payloads or {}, index > 0) for index, message in enumerate(messages)]
+        named = self._ids.named(messages)
+        plain = [self._plain(message, payloads or {}, named, index > 0) for index, message in enumerate(messages)]
         return self._template.render(_in_turns(plain) if self._alternates else plain, tools, generation)
 
-    def _plain(self, message: Message, payloads: Mapping[str, str], is_late: bool) -> dict[str, Any]:
+    def _plain(
+        self, message: Message, payloads: Mapping[str, str], named: Mapping[str, str], is_late: bool
+    ) -> dict[str, Any]:
         role = self._system[is_late] if message.role == "system" else message.role
-        plain: dict[str, Any] = {"role": role, "content": message.content}
+        content = None if self._has_none and message.calls and not message.content else message.content
+        plain: dict[str, Any] = {"role": role, "content": content}
         if message.reasoning:
             plain["reasoning_content"] = message.reasoning
         if message.calls:
             plain["tool_calls"] = [
                 {
-                    "id": c.call_id,
+                    "id": named.get(c.call_id) or self._ids.shown(c.call_id),
                     "type": "function",
                     "function": {"name": c.name, "arguments": self._arguments(c, payloads)},
                 }
                 for c in message.calls
             ]
         if message.role == "tool":
-            plain["tool_call_id"] = message.tool_call_id
+            plain["tool_call_id"] = named.get(message.tool_call_id) or self._ids.shown(message.tool_call_id)
         return plain
 
     def _arguments(self, call: Call, payloads: Mapping[str, str]) -> Any:

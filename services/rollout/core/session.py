@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec import msgpack, structs
 
+from gyre.errors import InvalidInput
 from gyre.records import CallRecorded, Sampling, array, encode
 from services.rollout.core.calls_xml import schemas_of
 from services.rollout.core.memory import BODIES_MAX, Memory, Values
@@ -18,7 +19,7 @@ from services.rollout.core.render import Renderer
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.streaming import OutputReader, before_stop
 from services.rollout.core.template import ChatTemplate, Encode
-from services.rollout.core.toolcalls import NO_SCHEMAS, THINK_CLOSE, Parsed, call_prefix, parse
+from services.rollout.core.toolcalls import NO_SCHEMAS, Parsed, parse
 from services.rollout.core.trie import Context, Ids, SessionTrie
 
 TAIL = 32
@@ -49,8 +50,9 @@ class Model:
         """The message these sampled tokens are; the token or text that ended it is none of it."""
         ids = output_ids[:-1] if output_ids and output_ids[-1] in self.stop_ids else output_ids
         text, stop = before_stop(self.template.decode(ids), sampling.stop_sequences)
-        schemas = schemas_of(tools) if self.renderer.is_xml else NO_SCHEMAS
-        parsed = parse(sampling.prefix + text, call_id, self.renderer.think_open, schemas)
+        family = self.renderer.family
+        schemas = schemas_of(tools) if family.has_schemas else NO_SCHEMAS
+        parsed = parse(sampling.prefix + text, call_id, self.renderer.think_open, schemas, family)
         if not stop and not parsed.reasoning:
             return parsed
         return replace(
@@ -59,18 +61,23 @@ class Model:
 
     def reader(self, sampling: Sampling) -> OutputReader:
         """Reads the same while the tokens come."""
-        return OutputReader(self.template.decode, self.stop_ids, self.renderer.think_open, sampling)
+        return OutputReader(
+            self.template.decode, self.stop_ids, self.renderer.think_open, sampling, self.renderer.family
+        )
 
     def prefix(self, request: ChatRequest) -> str:
-        """What a reply is made to begin with: the call of a tool (`force`), the harness's own words (`prefill`)."""
-        begun = request.prefill if request.force is None else call_prefix(request.force, self.renderer.is_xml)
-        return (f"\n{THINK_CLOSE}\n\n" if begun and self.renderer.think_open else "") + begun
+        """What a reply is made to begin with: the call of a tool (`force`), the harness's own words (`prefill`). Raises InvalidInput for words that
+        hold the model's marks."""
+        family = self.renderer.family
+        begun = request.prefill if request.force is None else family.begin(request.force)
+        if request.prefill and any(mark in request.prefill for mark in family.marks):
+            raise InvalidInput("a reply cannot go on from the model's own marks")
+        return (f"\n{family.think[1]}\n\n" if begun and self.renderer.think_open else "") + begun
 
     def _reasoning_tokens(self, ids: list[int]) -> int:
         """Tokens up to the one that closes the reasoning; all when none does."""
-        closed_at = bisect_left(
-            range(len(ids)), True, key=lambda at: THINK_CLOSE in self.template.decode(ids[: at + 1])
-        )
+        close = self.renderer.family.think[1]
+        closed_at = bisect_left(range(len(ids)), True, key=lambda at: close in self.template.decode(ids[: at + 1]))
         return min(closed_at + 1, len(ids))
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from gyre.records import Sampling
-from services.rollout.core.blocks import OPEN, THINK_CLOSE, THINK_OPEN, FirstCall
+from services.rollout.core.blocks import FirstCall
+from services.rollout.core.families import QWEN, Family
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -49,7 +50,9 @@ class TokenText:
 class SaidStream:
     """Reasoning and content as they become certain: each is a beginning of what `parse` says of the whole text."""
 
-    def __init__(self, think_open: bool = False) -> None:
+    def __init__(self, think_open: bool = False, family: Family = QWEN) -> None:
+        self._think_open, self._think_close = family.think
+        self._held = family.held
         self.reasoning = ""
         self.content = ""
         self._text = ""
@@ -62,21 +65,27 @@ class SaidStream:
         if self._is_first and not self._begin():
             return
         if self._state == "thinking":
-            inside, closed, after = self._text.partition(THINK_CLOSE)
-            self.reasoning = self._longer(self.reasoning, inside if closed else _without_begun(inside, THINK_CLOSE))
+            close = self._think_close
+            inside, closed, after = self._text.partition(close)
+            self.reasoning = self._longer(self.reasoning, inside if closed else _without_begun(inside, close))
             if not closed:
                 return
             self._text, self._state = after, "content"
-        certain, opened, _ = self._text.partition(OPEN)
-        self.content = self._longer(self.content, certain if opened else _without_begun(certain, OPEN))
+        certain = self._text
+        for mark in self._held:
+            certain, opened, _ = certain.partition(mark)
+            if not opened:
+                certain = _without_begun(certain, mark)
+        self.content = self._longer(self.content, certain)
 
     def _begin(self) -> bool:
         """False while it is open whether the text begins with reasoning."""
         stripped = self._text.lstrip()
-        if len(stripped) < len(THINK_OPEN) and THINK_OPEN.startswith(stripped):
+        open_ = self._think_open
+        if len(stripped) < len(open_) and open_.startswith(stripped):
             return False
-        if stripped.startswith(THINK_OPEN):
-            self._text, self._state = stripped[len(THINK_OPEN) :], "thinking"
+        if stripped.startswith(open_):
+            self._text, self._state = stripped[len(open_) :], "thinking"
         elif self._state == "begin":
             self._state = "content"
         self._is_first = False
@@ -91,10 +100,12 @@ class SaidStream:
 class OutputReader:
     """Reads a running call's tokens, also for where they must end: at a stop sequence, after the one call that is wanted."""
 
-    def __init__(self, decode: Decode, stop_ids: Sequence[int], think_open: bool, sampling: Sampling) -> None:
+    def __init__(
+        self, decode: Decode, stop_ids: Sequence[int], think_open: bool, sampling: Sampling, family: Family = QWEN
+    ) -> None:
         self._decode = decode
         self._stop_ids = frozenset(stop_ids)
-        self._think_open = think_open
+        self._think_open, self._family = think_open, family
         self._sampling = sampling
         self._longest = max((len(stop) for stop in sampling.stop_sequences), default=0)
         self._ids: list[int] = []
@@ -102,8 +113,8 @@ class OutputReader:
         self._text = ""
         self._told = 0
         """Characters that cannot become part of a stop sequence any more."""
-        self._first_call = FirstCall(think_open) if sampling.is_one_call else None
-        self._said = SaidStream(think_open)
+        self._first_call = FirstCall(think_open, family) if sampling.is_one_call else None
+        self._said = SaidStream(think_open, family)
         self._said.push(sampling.prefix)
 
     @property
@@ -127,7 +138,7 @@ class OutputReader:
         self._text += self._tokens.push(ids)
         if self.is_watching and self._ends(self._text, max(0, self._told - self._longest), self._first_call):
             for kept in range(before + 1, len(self._ids) + 1):
-                if self._ends(self._decode(self._ids[:kept]), 0, FirstCall(self._think_open)):
+                if self._ends(self._decode(self._ids[:kept]), 0, FirstCall(self._think_open, self._family)):
                     self._said.push(before_stop(self._text, self._sampling.stop_sequences)[0][self._told :])
                     return kept
         certain = len(self._text)

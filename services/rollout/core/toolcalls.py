@@ -1,19 +1,18 @@
-"""From sampled text to an assistant's message: reasoning, content, tool calls in Qwen's `<tool_call>…</tool_call>`, with JSON or marks inside
-(blocks.py, calls_xml.py).
+"""From sampled text to an assistant's message: reasoning, content, tool calls, in the form of the model's family (families.py, blocks.py).
 
-A block that is neither, or has no name, stays in the content: the harness decides what to make of it. A whole call that only lacks its
+A block that is no call, or has no name, stays in the content: the harness decides what to make of it. A whole call that only lacks its
 closing mark at the end of the output is a call. Reasoning that was cut before its end is reasoning.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
 
-from services.rollout.core.blocks import CLOSE, NO_SCHEMAS, OPEN, THINK_CLOSE, THINK_OPEN, blocks
-from services.rollout.core.calls_xml import MARK, Schemas
+from services.rollout.core.blocks import NO_SCHEMAS, blocks
+from services.rollout.core.callids import tool_call_id
+from services.rollout.core.calls_xml import Schemas
+from services.rollout.core.families import QWEN, Family
 from services.rollout.core.normal import Call, Message, assistant
 
-__all__ = ["CLOSE", "NO_SCHEMAS", "OPEN", "THINK_CLOSE", "THINK_OPEN", "Parsed", "call_prefix", "parse", "tool_call_id"]
+__all__ = ["NO_SCHEMAS", "Parsed", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +31,28 @@ class Parsed:
         return assistant(self.content, self.calls)
 
 
-def parse(text: str, call_id: str, think_open: bool = False, schemas: Schemas = NO_SCHEMAS) -> Parsed:
+def parse(
+    text: str, call_id: str, think_open: bool = False, schemas: Schemas = NO_SCHEMAS, family: Family = QWEN
+) -> Parsed:
     """`text` is the output without its end-of-turn token; `think_open`: the prompt already opened the reasoning; `schemas`: of the tools that were
     offered. Never raises."""
-    reasoning, text = _split_reasoning(text, think_open)
+    reasoning, text = _split_reasoning(text, think_open, *family.think)
     rest, calls, end = [], [], 0
-    for block in blocks(text, schemas):
-        if block.call is None:
+    for block in blocks(text, schemas, family=family):
+        if (said := block.call) is None:
             continue
         rest.append(text[end : block.start])
         end = block.end
-        calls.append(Call(tool_call_id(call_id, len(calls)), *block.call))
+        name = tool_call_id(call_id, len(calls), family.ids.kept(said.own_id))
+        calls.append(Call(name, said.name, said.arguments))
     rest.append(text[end:])
     return Parsed("".join(rest).strip(), tuple(calls), reasoning)
 
 
-def tool_call_id(call_id: str, index: int) -> str:
-    """The same call gives the same ids, also from a gateway that started anew."""
-    return "call_" + hashlib.sha256(f"{call_id}/{index}".encode()).hexdigest()[:24]
-
-
-def call_prefix(name: str, is_xml: bool = False) -> str:
-    """The beginning of a call: of this tool, of any where `name` is empty."""
-    if is_xml:
-        return f"{OPEN}\n{MARK}" + (f"{name}>\n" if name else "")
-    return f'{OPEN}\n{{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "arguments": ' if name else '"')
-
-
-def _split_reasoning(text: str, think_open: bool) -> tuple[str, str]:
+def _split_reasoning(text: str, think_open: bool, open_: str, close: str) -> tuple[str, str]:
     stripped = text.lstrip()
-    opened = stripped.startswith(THINK_OPEN)
+    opened = stripped.startswith(open_)
     if not opened and not think_open:
         return "", text
-    inside, _, after = (stripped[len(THINK_OPEN) :] if opened else stripped).partition(THINK_CLOSE)
+    inside, _, after = (stripped[len(open_) :] if opened else stripped).partition(close)
     return inside.strip(), after

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from gyre.records import Sampling
+from services.rollout.core.families import QWEN
 from services.rollout.core.session import Model
 from services.rollout.core.template import ChatTemplate
-from services.rollout.core.toolcalls import CLOSE, parse
+from services.rollout.core.toolcalls import parse
 
 from .builders import Harness, reply_message, request, tool_message
 
@@ -33,6 +34,7 @@ EDIT = {
 }  # fmt: skip
 TOOLS = [{"type": "function", "function": {"name": "edit", "parameters": {"type": "object", "properties": EDIT}}}]
 GO = [{"role": "user", "content": "go"}]
+CLOSE = QWEN.close
 
 
 def written(*parameters: tuple[str, str]) -> str:

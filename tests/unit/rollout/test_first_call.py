@@ -5,8 +5,10 @@ from random import Random
 import pytest
 
 from services.rollout.core import blocks
-from services.rollout.core.blocks import CLOSE, OPEN, FirstCall, is_closed
+from services.rollout.core.blocks import FirstCall, is_closed
+from services.rollout.core.families import QWEN
 
+OPEN, CLOSE = QWEN.open, QWEN.close
 BITS = [
     OPEN, CLOSE, "\n", " ", "{", "}", '"', '\\"', "\\", ":", ",", "[", "]", "x", "1", "null", "NaN", "</tool", "_call>", "<tool_call",
     '{"name": "f", "arguments": {"a": "', '"}}', '{"name": "f", "arguments": ', "<function=f>", "<function=", "<parameter=a>", "</parameter>",

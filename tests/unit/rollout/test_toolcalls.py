@@ -169,9 +169,7 @@ def test_a_whole_call_that_lacks_its_closing_mark_is_a_call(text, content, names
 def test_marks_that_a_model_repeats_are_not_each_read_to_the_end(monkeypatch, unit):
     """Some 8,000 of them kept a gateway for half a minute: how often a text is tried is bounded, and a call before that is still found."""
     tried, real = [], blocks._block
-    monkeypatch.setattr(
-        blocks, "_block", lambda text, start, schemas: tried.append(start) or real(text, start, schemas)
-    )
+    monkeypatch.setattr(blocks, "_block", lambda text, start, *rest: tried.append(start) or real(text, start, *rest))
     said = tool_text("f", "{}")
     assert [call.name for call in parse(said * 200 + unit * 8000, "c").calls] == ["f"] * 200
     assert len(tried) == 200 + blocks.MISSES_MAX
@@ -185,9 +183,7 @@ def test_a_call_that_follows_an_open_mark_is_found():
 def test_where_one_call_is_awaited_what_is_no_call_is_read_once(monkeypatch):
     """Blocks before the newest one are not read again with every token, whatever stands in them."""
     tried, real = [], blocks._block
-    monkeypatch.setattr(
-        blocks, "_block", lambda text, start, schemas: tried.append(start) or real(text, start, schemas)
-    )
+    monkeypatch.setattr(blocks, "_block", lambda text, start, *rest: tried.append(start) or real(text, start, *rest))
     first, text = blocks.FirstCall(think_open=True), "so</think>"
     for _ in range(60):
         text += "<tool_call>no</tool_call>"

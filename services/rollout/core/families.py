@@ -1,0 +1,180 @@
+"""Model families: how each writes its tool calls and its reasoning. One row each; which one a model is of follows from what its own template writes.
+
+    content  [before] open  name and arguments  close … [behind]
+
+How results come back, and everything else of a conversation, is the template's alone.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from services.rollout.core.callids import AS_GIVEN, NINE, NUMBERED, CallIds
+from services.rollout.core.calls_headed import Headed
+from services.rollout.core.calls_json import Read, Said, json_call
+from services.rollout.core.calls_xml import Marks, Schemas, marked_call
+from services.rollout.core.opencalls import JsonSkim, MarksSkim, Skim
+
+_SPACE = re.compile(r"\s*")
+
+
+class Form(Protocol):
+    """What stands between a call's opening and closing mark. All of it is read at a cost that is its length."""
+
+    def read(self, text: str, at: int, schemas: Schemas) -> Read:
+        """The call behind an opening mark that ends at `at`, up to where the closing mark must stand."""
+        ...
+
+    def skim(self, text: str, at: int) -> Skim | None:
+        """Of one that is open; None where it is read again whenever there is more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Texts between marks."""
+
+    marks: Marks
+
+    def read(self, text: str, at: int, schemas: Schemas) -> Read:
+        said, end = marked_call(text, _space(text, at), schemas, self.marks)
+        return (Said(*said) if said is not None else None), end
+
+    def skim(self, text: str, at: int) -> Skim | None:
+        named = self.marks.name.match(text, _space(text, at))
+        return MarksSkim(named.end(), self.marks) if named is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonOrMarked:
+    """An object with name and arguments, or texts between marks that begin with `sign`."""
+
+    marked: Marked
+    sign: str
+
+    def read(self, text: str, at: int, schemas: Schemas) -> Read:
+        begin = _space(text, at)
+        if text.startswith(self.sign, begin):
+            return self.marked.read(text, begin, schemas)
+        if text.startswith("{", begin):
+            return json_call(text, begin)
+        return None, None if self.sign.startswith(text[begin:]) else at
+
+    def skim(self, text: str, at: int) -> Skim | None:
+        begin = _space(text, at)
+        return JsonSkim(begin) if text.startswith("{", begin) else self.marked.skim(text, begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One row."""
+
+    name: str
+    signs: tuple[str, ...]
+    """All of them stand in a call's turn as the templates of this family write it."""
+    open: str
+    close: str
+    """Without it no call ends; empty: it ends with its arguments."""
+    form: Form
+    begin: Callable[[str], str]
+    """The beginning of a call: of this tool, of any where the name is empty."""
+    before: str = ""
+    """What may stand before the first call of a turn."""
+    behind: str = ""
+    """What may stand behind the last."""
+    think: tuple[str, str] = ("<think>", "</think>")
+    """Around reasoning."""
+    has_schemas: bool = False
+    """What a value is follows from the tool's schema."""
+    ids: CallIds = AS_GIVEN
+    held: tuple[str, ...] = field(init=False)
+    """Marks behind which nothing is content for certain."""
+    marks: tuple[str, ...] = field(init=False)
+    """All that no harness may begin a reply with."""
+
+    def __post_init__(self) -> None:
+        held = (self.before, self.open) if self.before else (self.open,)
+        object.__setattr__(self, "held", held)
+        object.__setattr__(self, "marks", tuple(filter(None, (*self.think, *held, self.close, self.behind))))
+
+
+def _space(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+
+
+def _begin_json(name: str) -> str:
+    return '<tool_call>\n{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "arguments": ' if name else '"')
+
+
+def _begin_mistral(behind_name: str) -> Callable[[str], str]:
+    return lambda name: f"[TOOL_CALLS]{name}{behind_name}" if name else "[TOOL_CALLS]"
+
+
+_CODER_MARKS = Marks(
+    name=re.compile(r"<function=([^>\s]+)>"), parameter=re.compile(r"<parameter=([^>\s]+)>"), parameter_end="</parameter>",
+    end="</function>", close="</tool_call>", over=re.compile(r"</function>\s*</tool_call>"), around="\n", has_words=True,
+)  # fmt: skip
+_GLM_MARKS = Marks(
+    name=re.compile(r"([\w.:/-]{1,128})(?=[\s<])"), parameter=re.compile(r"<arg_key>([^<]{1,128})</arg_key>\s*<arg_value>"),
+    parameter_end="</arg_value>", close="</tool_call>", over=re.compile(r"</tool_call>\s*<tool_call>"),
+)  # fmt: skip
+_TAGGED = JsonOrMarked(Marked(_CODER_MARKS), "<function=")
+_KIMI = Headed(
+    r"\s{0,8}(?P<own>(?:functions\.)?(?P<name>[^\s<>|:]{1,128})(?::\d{1,9})?)\s{0,8}<\|tool_call_argument_begin\|>\s{0,8}",
+    "<|tool_call_end|>",
+)
+_DEEPSEEK = Headed(
+    r"\s{0,8}(?:function<｜tool▁sep｜>)?(?P<name>[^\s<>|｜`{]{1,128})"
+    r"(?:<｜tool▁sep｜>\s{0,8}(?=\{|null|<｜tool▁call▁end｜>)|\s{0,8}```(?:json)?\s{0,8})",
+    "<｜tool▁call▁end｜>", is_fenced=True,
+)  # fmt: skip
+_MISTRAL = Headed(
+    r"\s{0,8}(?P<name>[^\s\[\]{}<>]{1,128})(?:\[CALL_ID\](?P<own>[A-Za-z0-9]{1,64}))?(?:\[ARGS\]\s{0,8}|(?=\{))", ""
+)
+
+QWEN = Family("qwen", ("<tool_call>",), "<tool_call>", "</tool_call>", _TAGGED, _begin_json)
+"""Also Hermes and all others whose template shows no other form."""
+CODER = Family(
+    "qwen3-coder", ("<function=",), "<tool_call>", "</tool_call>", _TAGGED,
+    lambda name: "<tool_call>\n<function=" + (f"{name}>\n" if name else ""), has_schemas=True,
+)  # fmt: skip
+FAMILIES = (
+    CODER,
+    Family(
+        "glm-4.5", ("<tool_call>f\n", "</tool_call>", "<arg_key>"), "<tool_call>", "</tool_call>", Marked(_GLM_MARKS),
+        lambda name: f"<tool_call>{name}\n" if name else "<tool_call>", has_schemas=True,
+    ),
+    Family(
+        "glm-4.7", ("<tool_call>f", "</tool_call>", "<arg_key>"), "<tool_call>", "</tool_call>", Marked(_GLM_MARKS),
+        lambda name: f"<tool_call>{name}", has_schemas=True,
+    ),
+    Family(
+        "kimi-k2", ("<|tool_call_begin|>", "<|tool_call_argument_begin|>"), "<|tool_call_begin|>", "<|tool_call_end|>", _KIMI,
+        lambda name: f"<|tool_calls_section_begin|><|tool_call_begin|>functions.{name}" + (":" if name else ""),
+        before="<|tool_calls_section_begin|>", behind="<|tool_calls_section_end|>", ids=NUMBERED,
+    ),
+    Family(
+        "deepseek-v3", ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "```json"), "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _DEEPSEEK,
+        lambda name: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>" + (f"{name}\n```json\n" if name else ""),
+        before="<｜tool▁calls▁begin｜>", behind="<｜tool▁calls▁end｜>",
+    ),
+    Family(
+        "deepseek-v3.1", ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"), "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _DEEPSEEK,
+        lambda name: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>" + (f"{name}<｜tool▁sep｜>" if name else ""),
+        before="<｜tool▁calls▁begin｜>", behind="<｜tool▁calls▁end｜>",
+    ),
+    Family(
+        "mistral-call-id", ("[TOOL_CALLS]f[CALL_ID]",), "[TOOL_CALLS]", "", _MISTRAL, _begin_mistral("[CALL_ID]"),
+        think=("[THINK]", "[/THINK]"), ids=NINE,
+    ),
+    Family(
+        "mistral-args", ("[TOOL_CALLS]f[ARGS]",), "[TOOL_CALLS]", "", _MISTRAL, _begin_mistral("[ARGS]"), think=("[THINK]", "[/THINK]"), ids=NINE,
+    ),
+)  # fmt: skip
+
+
+def family_of(written: str) -> Family:
+    """The family of a template that writes `written` for a turn with one call, of the tool `f`, that has an argument."""
+    return next((family for family in FAMILIES if all(sign in written for sign in family.signs)), QWEN)

@@ -1,0 +1,222 @@
+"""Small chat templates in the forms of model families, with tokenizers that have their marks as tokens; and calls as each family writes them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from services.rollout.core.families import FAMILIES, QWEN, Family
+from services.rollout.core.session import Model
+from services.rollout.core.template import ChatTemplate
+
+GLM = """
+{{- '[gMASK]<sop>' }}
+{%- for tool in tools or [] %}{{- '<|system|>\\n' + tool | tojson }}{%- endfor %}
+{%- for m in messages %}
+    {%- if m.role == 'tool' %}
+        {%- if messages[loop.index0 - 1].role != 'tool' %}{{- '<|observation|>' }}{%- endif %}
+        {{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}
+    {%- elif m.role == 'assistant' %}
+        {{- '<|assistant|>\\n<think></think>' }}
+        {%- if m.content %}{{- '\\n' + m.content }}{%- endif %}
+        {%- for call in m.tool_calls or [] %}
+            {{- '\\n<tool_call>' + call.function.name + '\\n' }}
+            {%- for key, value in call.function.arguments.items() %}
+                {{- '<arg_key>' + key + '</arg_key>\\n<arg_value>' + (value if value is string else value | tojson) + '</arg_value>\\n' }}
+            {%- endfor %}
+            {{- '</tool_call>' }}
+        {%- endfor %}
+    {%- else %}
+        {{- '<|' + m.role + '|>\\n' + m.content }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}
+"""
+KIMI = """
+{%- for tool in tools or [] %}{{- '<|im_system|>tool_declare<|im_middle|>' + tool | tojson + '<|im_end|>' }}{%- endfor %}
+{%- for m in messages %}
+    {{- '<|im_' + ('system' if m.role == 'tool' else m.role) + '|>' + m.role + '<|im_middle|>' }}
+    {%- if m.role == 'tool' %}{{- '## Return of ' + m.tool_call_id + '\\n' }}{%- endif %}
+    {{- m.content }}
+    {%- if m.tool_calls %}
+        {{- '<|tool_calls_section_begin|>' }}
+        {%- for call in m.tool_calls %}
+            {{- '<|tool_call_begin|>' + call.id + '<|tool_call_argument_begin|>' }}
+            {{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}
+            {{- '<|tool_call_end|>' }}
+        {%- endfor %}
+        {{- '<|tool_calls_section_end|>' }}
+    {%- endif %}
+    {{- '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_assistant|>assistant<|im_middle|>' }}{%- endif %}
+"""
+DEEPSEEK_V3 = """
+{%- set ns = namespace(is_tool=false) %}
+{{- '<｜begin▁of▁sentence｜>' }}
+{%- for m in messages %}{%- if m.role == 'system' %}{{- m.content }}{%- endif %}{%- endfor %}
+{%- for m in messages %}
+    {%- if m.role == 'user' %}{{- '<｜User｜>' + m.content }}{%- endif %}
+    {%- if m.role == 'assistant' and m.tool_calls %}
+        {%- for call in m.tool_calls %}
+            {{- '<｜Assistant｜><｜tool▁calls▁begin｜>' if loop.first else '\\n' }}
+            {{- '<｜tool▁call▁begin｜>' + call.type + '<｜tool▁sep｜>' + call.function.name + '\\n```json\\n' + call.function.arguments }}
+            {{- '\\n```<｜tool▁call▁end｜>' }}
+        {%- endfor %}
+        {{- '<｜tool▁calls▁end｜><｜end▁of▁sentence｜>' }}
+    {%- endif %}
+    {%- if m.role == 'assistant' and m.content is not none %}
+        {{- ('<｜tool▁outputs▁end｜>' if ns.is_tool else '<｜Assistant｜>') + m.content + '<｜end▁of▁sentence｜>' }}
+    {%- endif %}
+    {%- if m.role == 'tool' %}
+        {{- '\\n' if ns.is_tool else '<｜tool▁outputs▁begin｜>' }}
+        {{- '<｜tool▁output▁begin｜>' + m.content + '<｜tool▁output▁end｜>' }}
+    {%- endif %}
+    {%- set ns.is_tool = m.role == 'tool' %}
+{%- endfor %}
+{%- if ns.is_tool %}{{- '<｜tool▁outputs▁end｜>' }}{%- elif add_generation_prompt %}{{- '<｜Assistant｜>' }}{%- endif %}
+"""
+DEEPSEEK_V31 = """
+{%- set ns = namespace(is_asked=false) %}
+{{- '<｜begin▁of▁sentence｜>' }}
+{%- for m in messages %}{%- if m.role == 'system' %}{{- m.content }}{%- endif %}{%- endfor %}
+{%- for m in messages %}
+    {%- if m.role == 'user' %}{{- '<｜User｜>' + m.content }}{%- set ns.is_asked = true %}{%- endif %}
+    {%- if m.role == 'assistant' %}
+        {{- ('<｜Assistant｜></think>' if ns.is_asked else '') + (m.content or '') }}
+        {%- set ns.is_asked = false %}
+        {%- for call in m.tool_calls or [] %}
+            {{- '<｜tool▁calls▁begin｜>' if loop.first else '' }}
+            {{- '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' + call.function.arguments + '<｜tool▁call▁end｜>' }}
+            {{- '<｜tool▁calls▁end｜>' if loop.last else '' }}
+        {%- endfor %}
+        {{- '<｜end▁of▁sentence｜>' }}
+    {%- endif %}
+    {%- if m.role == 'tool' %}{{- '<｜tool▁output▁begin｜>' + m.content + '<｜tool▁output▁end｜>' }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt and ns.is_asked %}{{- '<｜Assistant｜></think>' }}{%- endif %}
+"""
+MISTRAL_CALL_ID = """
+{{- '<s>' }}
+{%- for m in messages %}
+    {%- if m.role == 'system' %}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}
+    {%- elif m.role == 'user' %}{{- '[INST]' + m.content + '[/INST]' }}
+    {%- elif m.role == 'assistant' %}
+        {{- m.content }}
+        {%- for call in m.tool_calls or [] %}
+            {%- if call.id | length != 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
+            {%- set said = call.function.arguments if call.function.arguments is string else call.function.arguments | tojson %}
+            {{- '[TOOL_CALLS]' + call.function.name + '[CALL_ID]' + call.id + '[ARGS]' + said }}
+        {%- endfor %}
+        {{- '</s>' }}
+    {%- else %}
+        {%- if m.tool_call_id | length != 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
+        {{- '[TOOL_RESULTS]' + m.tool_call_id + '[TOOL_CONTENT]' + m.content + '[/TOOL_RESULTS]' }}
+    {%- endif %}
+{%- endfor %}
+"""
+MISTRAL_ARGS = """
+{{- '<s>' }}
+{%- for m in messages %}
+    {%- if m.role == 'system' %}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}
+    {%- elif m.role == 'user' %}{{- '[INST]' + m.content + '[/INST]' }}
+    {%- elif m.role == 'assistant' %}
+        {{- m.content }}
+        {%- for call in m.tool_calls or [] %}{{- '[TOOL_CALLS]' + call.function.name + '[ARGS]' + call.function.arguments }}{%- endfor %}
+        {{- '</s>' }}
+    {%- else %}{{- '[TOOL_RESULTS]' + m.content + '[/TOOL_RESULTS]' }}
+    {%- endif %}
+{%- endfor %}
+"""
+TEMPLATES = {
+    "glm-4.5": GLM,
+    "glm-4.7": GLM.replace("name + '\\n'", "name").replace("</arg_key>\\n", "</arg_key>").replace("</arg_value>\\n", "</arg_value>"),
+    "kimi-k2": KIMI,
+    "deepseek-v3": DEEPSEEK_V3,
+    "deepseek-v3.1": DEEPSEEK_V31,
+    "mistral-call-id": MISTRAL_CALL_ID,
+    "mistral-args": MISTRAL_ARGS,
+}  # fmt: skip
+ENDS = {
+    "glm": ["<|observation|>", "<|user|>"],
+    "kimi": ["<|im_end|>"],
+    "deepseek": ["<｜end▁of▁sentence｜>"],
+    "mistral": ["</s>"],
+}
+MARKS = {
+    "glm": [
+        "[gMASK]", "<sop>", "<|system|>", "<|assistant|>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+    ],
+    "kimi": [
+        "<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|tool_calls_section_begin|>", "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>",
+    ],
+    "deepseek": [
+        "<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
+    ],
+    "mistral": ["<s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]"],
+}  # fmt: skip
+BY_NAME: dict[str, Family] = {family.name: family for family in (QWEN, *FAMILIES)}
+
+
+def model_of(name: str, model: Model) -> Model:
+    """A model of this family; `model` gives the words of its tokenizer."""
+    kind = name.partition("-")[0]
+    tokenizer = Tokenizer.from_str(model.template._tokenizer.to_str())
+    tokenizer.add_special_tokens([AddedToken(mark, normalized=False) for mark in (*ENDS[kind], *MARKS[kind])])
+    stop_ids = [tokenizer.token_to_id(mark) for mark in ENDS[kind]]
+    return Model(ChatTemplate(tokenizer, TEMPLATES[name].strip(), {}, stop_ids))
+
+
+Calls = Sequence[tuple[str, dict[str, Any]]]
+"""Names and arguments."""
+
+
+def written(name: str, calls: Calls, spacing: Any = None, first: int = 0) -> str:
+    """Calls as this family's models say them; `first`: what they number the first as."""
+    said = [_written(name, index + first, tool, arguments, spacing) for index, (tool, arguments) in enumerate(calls)]
+    match name.partition("-")[0]:
+        case "kimi":
+            return "<|tool_calls_section_begin|>" + "".join(said) + "<|tool_calls_section_end|>"
+        case "deepseek":
+            return (
+                "<｜tool▁calls▁begin｜>" + ("\n" if name == "deepseek-v3" else "").join(said) + "<｜tool▁calls▁end｜>"
+            )
+        case "mistral":
+            return "".join(said)
+    return "\n".join(said)
+
+
+def _written(name: str, index: int, tool: str, arguments: dict[str, Any], spacing: Any) -> str:
+    text = json.dumps(arguments, ensure_ascii=False, indent=spacing)
+    texts = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in arguments.items()
+    }
+    match name:
+        case "qwen":
+            return f'<tool_call>\n{{"name": {json.dumps(tool)}, "arguments": {text}}}\n</tool_call>'
+        case "qwen3-coder":
+            inside = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in texts.items())
+            return f"<tool_call>\n<function={tool}>\n{inside}</function>\n</tool_call>"
+        case "glm-4.5":
+            inside = "".join(
+                f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n" for key, value in texts.items()
+            )
+            return f"<tool_call>{tool}\n{inside}</tool_call>"
+        case "glm-4.7":
+            inside = "".join(f"<arg_key>{key}</arg_key><arg_value>{value}</arg_value>" for key, value in texts.items())
+            return f"<tool_call>{tool}{inside}</tool_call>"
+        case "kimi-k2":
+            return f"<|tool_call_begin|>functions.{tool}:{index}<|tool_call_argument_begin|>{text}<|tool_call_end|>"
+        case "deepseek-v3":
+            return f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{tool}\n```json\n{text}\n```<｜tool▁call▁end｜>"
+        case "deepseek-v3.1":
+            return f"<｜tool▁call▁begin｜>{tool}<｜tool▁sep｜>{text}<｜tool▁call▁end｜>"
+        case "mistral-call-id":
+            return f"[TOOL_CALLS]{tool}[CALL_ID]aB3dE6gH{index % 10}[ARGS]{text}"
+        case "mistral-args":
+            return f"[TOOL_CALLS]{tool}[ARGS]{text}"
+    raise AssertionError(name)
