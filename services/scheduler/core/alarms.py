@@ -28,15 +28,17 @@ def _silent_cells(state: State, now_s: float) -> list[AlarmRaised]:
 
 
 def _starvation(state: State, now_s: float) -> list[AlarmRaised]:
-    """Waiting for training to begin is nobody's starvation."""
-    line_s, oldest_s = state.settings.starvation_s, state.queue.oldest_s
-    if oldest_s is None or state.steps_left == 0 or not _is_due(state, "starvation", line_s, now_s):
+    """Waiting for training to begin is nobody's starvation; evaluations do not wait for it."""
+    line_s, train, evaluations = state.settings.starvation_s, state.queue, state.evaluations
+    since_s = [evaluations.oldest_s] if evaluations.groups else []
+    if train.oldest_s is not None and state.steps_left > 0:
+        since_s.append(max(train.oldest_s, state.started_at_s))
+    if not since_s or now_s - min(since_s) <= line_s or not _is_due(state, "starvation", line_s, now_s):
         return []
-    wait_s_max = now_s - max(oldest_s, state.started_at_s)
-    if wait_s_max <= line_s:
-        return []
-    groups = state.queue.groups.values()
-    starved = sum(now_s - max(group.submitted_at_s, state.started_at_s) > line_s for group in groups)
+    waits_s = [now_s - group.submitted_at_s for group in evaluations.groups.values()]
+    if state.steps_left > 0:
+        waits_s += [now_s - max(group.submitted_at_s, state.started_at_s) for group in train.groups.values()]
+    starved, wait_s_max = sum(wait_s > line_s for wait_s in waits_s), now_s - min(since_s)
     message = f"{starved} groups have waited for more than {line_s:g} s, the oldest {wait_s_max:.0f} s"
     values = {"groups": float(starved), "wait_s_max": wait_s_max}
     return [AlarmRaised(kind="starvation", message=message, service="scheduler", at_s=now_s, values=values)]

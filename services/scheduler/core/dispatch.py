@@ -60,7 +60,8 @@ def select(state: State) -> list[Group]:
 
     What could not be sent at the boundary (nothing queued, tier full) follows later under the same policy version; once a cell has been released
     in this burst only what the remaining cells can hold at once (continuous dispatch has no such bound: it keeps its level). A group larger than
-    its tier's cap goes when the tier is empty.
+    its tier's cap goes when the tier is empty. A group for which its tier has no room holds the tier: smaller ones that passed it by would keep
+    it waiting for ever.
     """
     chosen = state.evaluations.due(state.settings, has_train_work(state))
     due = groups_due(state)
@@ -69,11 +70,13 @@ def select(state: State) -> list[Group]:
     room = state.capacity - state.waterlevel - sum(group.size for group in chosen)
     is_late = state.releases > 0 and state.settings.dispatch == "boundary"
     active = dict(state.active_by_tier)
+    full: set[str] = set()
     selection = selected(state)
     for group in selection:
         unfinished = active.get(group.tier, 0)
-        is_full = unfinished and unfinished + group.size > state.settings.tier(group.tier).concurrency_max
-        if is_full or (is_late and group.size > room):
+        if unfinished and unfinished + group.size > state.settings.tier(group.tier).concurrency_max:
+            full.add(group.tier)
+        if group.tier in full or (is_late and group.size > room):
             selection.refuse()
             continue
         selection.take()

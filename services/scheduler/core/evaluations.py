@@ -39,6 +39,11 @@ class Evaluations(msgspec.Struct):
     def __contains__(self, group_id: object) -> bool:
         return group_id in self.groups
 
+    @property
+    def oldest_s(self) -> float:
+        """When the group was submitted that waits longest: the first that came. Some group waits."""
+        return next(iter(self.groups.values())).submitted_at_s
+
     def held(self, tenant: str) -> int:
         """Its executions that wait or are unfinished."""
         return self.waiting_of.get(tenant, 0) + self.unfinished.get(tenant, 0)

@@ -49,7 +49,8 @@ class Queue(msgspec.Struct):
     served: dict[str, float] = {}
     """Tenant → its virtual time: predicted execution-seconds dispatched, by weight."""
     virtual_s: float = 0.0
-    """Virtual time of the tenant that was served last. A tenant that comes back from idleness starts here: nobody saves up a claim."""
+    """Virtual time of the tenant that was served last. Who comes back from idleness, or was held back by a cap, starts here: nobody saves up a
+    claim."""
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -69,7 +70,7 @@ class Queue(msgspec.Struct):
         if lane is None:
             waiting = {other.tenant for other in self.lanes.values()}
             if task.tenant not in waiting:
-                self.served[task.tenant] = max(self.virtual_s, self.served.get(task.tenant, 0.0))
+                self.served[task.tenant] = self.start_s(task.tenant)
                 self._forget_idle({task.tenant, *waiting})
             lane = self.lanes[key] = Lane(task.tenant, group.tier, task.task_type, group.size)
         self.groups[group.group_id] = group
@@ -96,9 +97,13 @@ class Queue(msgspec.Struct):
     def charge(self, group: Group, settings: Settings, estimates: dict[str, Estimate]) -> None:
         """Its tenant was served: virtual time goes on by the predicted work."""
         tenant = group.task.tenant
-        start = self.served.get(tenant, self.virtual_s)
-        self.virtual_s = max(self.virtual_s, start)
-        self.served[tenant] = start + work_s(group, settings, estimates)
+        self.virtual_s = self.start_s(tenant)
+        self.served[tenant] = self.virtual_s + work_s(group, settings, estimates)
+
+    def start_s(self, tenant: str) -> float:
+        """Where its next group starts. Who is behind all that were served was held back by its tiers' caps, and has no claim on what they were
+        sent meanwhile."""
+        return max(self.virtual_s, self.served.get(tenant, 0.0))
 
     def _count(self, group: Group, by: int) -> None:
         self.waiting_by_tier[group.tier] = self.waiting_by_tier.get(group.tier, 0) + by
@@ -141,7 +146,7 @@ class Selection:
                 self._lanes.setdefault(lane.tenant, []).append(entry)
         for entries in self._lanes.values():
             heapq.heapify(entries)
-        self._tenants = [(queue.served.get(tenant, 0.0), tenant) for tenant in self._lanes]
+        self._tenants = [(queue.start_s(tenant), tenant) for tenant in self._lanes]
         heapq.heapify(self._tenants)
 
     def __iter__(self) -> Iterator[Group]:

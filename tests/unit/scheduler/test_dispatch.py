@@ -186,6 +186,31 @@ def test_a_group_larger_than_its_tiers_cap_goes_alone():
     assert sent(state) == ["g000000"]
 
 
+@pytest.mark.parametrize("depth", [0.0, 1.0, 2.0])
+def test_no_stream_of_small_groups_passes_a_large_one_by_at_its_tiers_cap(depth):
+    """C1: a cap of 8 has no room for a group of 8 while anything of its tier runs, and with φ > 0 something always does: it holds the tier until
+    there is room. Of 1,200 groups it came as the 41st; what is sent before it is what came before it."""
+    world = World(
+        chosen(cells=4, cell_capacity=16, extra_depth_steps=depth, tiers=(TierConfig(name="all", concurrency_max=8),), aging_s=1.0)
+    )  # fmt: skip
+    for groups, size in ((40, 1), (1, 8), (1160, 1)):
+        world.submit(groups, size)
+    world.start(300)
+    world.run()
+    sizes = [len(fact.execution_ids) for fact in world.log if isinstance(fact, GroupDispatched)]
+    assert sizes.index(8) <= 40 and len(sizes) == 1200 and world.state.steps_done == 300
+
+
+def test_an_evaluation_that_waits_too_long_is_starved_too():
+    """C1: evaluations wait for no training, only for room; one that has not found any for `starvation_s` is told of."""
+    state = State(chosen(evaluation_concurrency_max=2, starvation_s=100.0))
+    for index in range(3):
+        apply(state, facts.submitted(index, 2, "evaluation"))
+    facts.settle(state, 1.0)
+    raised = [decision for decision in decide(state, 101.0) if getattr(decision, "kind", "") == "starvation"]
+    assert [alarm.values for alarm in raised] == [{"groups": 2.0, "wait_s_max": 101.0}]
+
+
 def test_starvation_is_told_once_in_its_own_time():
     """C1: two groups stay behind (cap), waited 101 s with the line at 100: one alarm, and not another at the next look."""
     state = queued(chosen(tiers=TIERS, starvation_s=100.0), 4, tier="short")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gyre.config import TierConfig
 from services.scheduler.core import Settings, State, apply
-from services.scheduler.core.dispatch import in_order
+from services.scheduler.core.dispatch import dispatched, in_order, select
 from services.scheduler.core.estimate import Estimate, predicted_group_s
 from services.scheduler.core.queue import TENANTS_MAX
 from tests.unit.scheduler import facts
@@ -92,6 +92,22 @@ def test_a_tenant_that_was_away_saves_up_no_claim():
         state.queue.charge(group, state.settings, state.estimates)
     for index in range(100, 140):
         apply(state, of_tenant(index, "a"))
+    first = [group.task.tenant for group, _ in zip(in_order(state), range(20), strict=False)]
+    assert first.count("a") == pytest.approx(10, abs=1)
+
+
+def test_a_tenant_that_its_tiers_cap_held_back_saves_up_no_claim():
+    """C1: the tier of `a` is full while `b` is sent 50 groups; when there is room again they share evenly, `b` is not made to wait for as long."""
+    state = fresh(tiers=(*TIERS[:2], TierConfig(name="long", concurrency_max=1)), groups_per_step=10)
+    for index in range(100):
+        apply(state, of_tenant(index, "a"))
+        apply(state, msgspec.structs.replace(of_tenant(100 + index, "b"), tier="short"))
+    apply(state, facts.started_run(1000))
+    state.need, state.opened_step = 51, 0
+    chosen = select(state)
+    assert [group.task.tenant for group in chosen].count("a") == 1
+    for group in chosen:
+        apply(state, dispatched(state, group, 1.0))
     first = [group.task.tenant for group, _ in zip(in_order(state), range(20), strict=False)]
     assert first.count("a") == pytest.approx(10, abs=1)
 
