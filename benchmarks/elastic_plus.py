@@ -117,7 +117,12 @@ def plus(spec: Spec, seed: int, cap: int) -> Result:
 
 def cap_of(spec: Spec, theirs: Result) -> int:
     """The maximum that E0 has: what it promises under strict oldest first, or what it showed on the very groups, for it has no cap."""
-    return max(strict_max(spec.scheduler), theirs.staleness_max)
+    return max(_promised(spec), theirs.staleness_max)
+
+
+def _promised(spec: Spec) -> int:
+    """The maximum of its knobs under strict oldest first, steps."""
+    return strict_max(spec.scheduler, spec.scheduler.dispatch)
 
 
 def _said(theirs: list[Result], ours: list[Result]) -> dict[str, Any]:
@@ -136,8 +141,8 @@ def _said(theirs: list[Result], ours: list[Result]) -> dict[str, Any]:
 
 
 def over(ours: Result, theirs: Result) -> float:
-    """Time for a group over theirs, in windows of as many steps: a batch that waited for a group in its last admissible step has more than B."""
-    return (ours.step_h / ours.groups) / (theirs.step_h / theirs.groups)
+    """Time for a group over theirs."""
+    return ours.group_h / theirs.group_h
 
 
 # Random workloads
@@ -224,7 +229,7 @@ def tuned(spec: Spec, seed: int, as_set: Result) -> Result:
     found = {}
     for burst in range(1, round(2 * spec.staleness_steps) + 2):
         other = changed(spec, steps_per_publish=burst, extra_depth_steps=spec.staleness_steps - (burst - 1) / 2)
-        if strict_max(other.scheduler) <= strict_max(spec.scheduler):
+        if _promised(other) <= _promised(spec):
             found[burst] = (simulate(_lasting(other, 12), 1).step_h, other)
     best = min(found.values(), key=lambda pair: pair[0])[1]
     if best.scheduler.steps_per_publish == spec.scheduler.steps_per_publish:

@@ -27,12 +27,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     against."""
     in_force: Knobs
     seed: int
+    tokens: float
+    """Mean work of an execution. Not in hours on an empty cell: a run whose cells are always full shows that only by extrapolation, and it jumps."""
 
     @property
     def scales(self) -> tuple[float, float]:
-        """(mean work of an execution, training cost of a group), hours: a new plan is worth its while when one has moved."""
-        work = [hours for group in self.spec.workload.history_h for hours in group]
-        return sum(work) / max(1, len(work)), self.spec.training.group_node_h
+        """(mean work of an execution in tokens, training cost of a group in node-hours): a new plan is worth its while when one has moved."""
+        return self.tokens, self.spec.training.group_node_h
 
 
 def ask(state: State, config: SchedulerConfig, seed: int, age_steps_max: int) -> Question | None:
@@ -65,4 +66,7 @@ def ask(state: State, config: SchedulerConfig, seed: int, age_steps_max: int) ->
         spec = parse(tree)
     except GyreError:
         return None
-    return Question(spec=spec, configured=first, in_force=state.planned or first, seed=seed)
+    tokens = [count for group in groups for count in group.tokens]
+    return Question(
+        spec=spec, configured=first, in_force=state.planned or first, seed=seed, tokens=sum(tokens) / max(1, len(tokens))
+    )  # fmt: skip

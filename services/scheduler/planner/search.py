@@ -9,7 +9,8 @@ Within a stage all meet the same groups, so differences are not drawn by lot; th
 is not taken at its luckiest word.
 
 The promise is a mean. By `plan_measure = "dispatch"` it is the law's φ + (μ − 1)/2, the same for all shapes. By "token" it is what the configured
-knobs show in tokens: where weights reach running executions their tokens are fresher than their dispatch, so φ is raised until both are equal.
+knobs show in tokens: where weights reach running executions their tokens are fresher than their dispatch, so φ is raised until both are equal, once
+for every shape, again for another ρ, and on the final seeds.
 """
 
 import statistics
@@ -38,6 +39,8 @@ GAIN_MIN = 0.008
 CHANGE_MIN = 0.004
 """Against what is in force: below this nothing is changed."""
 STALENESS_SLACK = 0.02
+UNUSED_MAX = 0.01
+"""Of the promised token staleness, in the final runs: a fifth of a per cent of time."""
 TOKEN_SLOPE = 0.85
 """Token staleness that a step of φ adds, as a first guess; then measured."""
 DEEPENINGS = 2
@@ -74,14 +77,15 @@ class _Search:
     def best(self) -> Answer:
         configured, in_force = self._question.configured, self._question.in_force
         base = self._final(configured)
-        base_h = _step_h(base) if base else float("inf")
+        base_h = _group_h(base) if base else float("inf")
         promise = self._promise(base)
         released = self._screened()
         kept = {}
-        for knobs in dict.fromkeys((configured, in_force, *_first(released, FINALISTS))):
-            knobs, results = self._judged(knobs, promise, min([base_h, *kept.values()]))
+        for begun in dict.fromkeys((configured, in_force, *_first(released, FINALISTS))):
+            knobs, results = self._judged(begun, promise, min([base_h, *kept.values()]))
             if results:
-                kept[knobs] = _step_h(results)
+                kept[knobs] = _group_h(results)
+                in_force = knobs if begun == in_force else in_force
         if not kept:
             return self._said(configured, base_h, base_h, "no candidate keeps the promised staleness")
         chosen = min(kept, key=kept.__getitem__)
@@ -98,7 +102,7 @@ class _Search:
         shapes = [self._deepened(shape, promise) for shape in knobs_.shapes(configured, cap, self._dispatch)]
         ranked = self._rank(shapes, promise)
         released = [knobs for shape in _first(ranked, SHAPES_KEPT) for knobs in self._released(shape, promise)]
-        return self._rank(released, promise)
+        return self._rank([self._deepened(knobs, promise) for knobs in released], promise)
 
     def _released(self, shape: Knobs, promise: float) -> list[Knobs]:
         """The shape at its own release share, and at others from there downwards and upwards as long as that helps."""
@@ -119,12 +123,12 @@ class _Search:
         for knobs in candidates:
             results = self._runs(knobs, SCREEN_STEPS, [self._question.seed])
             if results and self._staleness(results) <= promise + STALENESS_SLACK:
-                found[knobs] = _step_h(results)
+                found[knobs] = _group_h(results)
         return sorted(found, key=found.__getitem__)
 
     def _deepened(self, shape: Knobs, promise: float) -> Knobs:
-        """By tokens: as deep as the promise allows. In lockstep (φ = 0) nothing runs over a publish, and nothing is to be gained."""
-        if not self._by_tokens or shape.extra_depth_steps == 0.0:
+        """By tokens: as deep as the promise allows."""
+        if not self._may_move(shape):
             return shape
         slope, before = TOKEN_SLOPE, None
         for _ in range(DEEPENINGS):
@@ -145,16 +149,19 @@ class _Search:
         return msgspec.structs.replace(knobs, extra_depth_steps=depth)
 
     def _judged(self, knobs: Knobs, promise: float, best_h: float) -> tuple[Knobs, list[Result]]:
-        """The knobs with their final runs; none where they are behind or staler than promised. What tokens make too deep may come up once."""
-        for _ in range(DEEPENINGS):
+        """The knobs with their final runs; none where they are behind or staler than promised. By tokens φ is moved up or down to what is promised:
+        what a shape does not use of it is time lost."""
+        for moves_left in reversed(range(DEEPENINGS + 1)):
             results = self._final(knobs, best_h)
             excess = self._staleness(results) - promise if results else 0.0
-            if excess <= STALENESS_SLACK:
-                return knobs, results
-            if not self._by_tokens or knobs == self._question.configured:
+            if abs(excess) <= UNUSED_MAX or not moves_left or not self._may_move(knobs):
                 break
             knobs = self._moved(knobs, -excess / TOKEN_SLOPE)
-        return knobs, []
+        return knobs, results if excess <= STALENESS_SLACK else []
+
+    def _may_move(self, knobs: Knobs) -> bool:
+        """Lockstep (φ = 0) has no executions running over a publish, so its tokens are as stale as the law says."""
+        return self._by_tokens and knobs != self._question.configured and knobs.extra_depth_steps > 0.0
 
     def _final(self, knobs: Knobs, best_h: float = float("inf")) -> list[Result]:
         """On every seed; none when the first shows that they are behind what took `best_h` on all of them."""
@@ -169,7 +176,7 @@ class _Search:
         base = self._runs(self._question.configured, FINAL_STEPS, list(range(seed, seed + FINAL_SEEDS)))
         if best_h == float("inf") or not base:
             return False
-        return result.step_h / base[0].step_h > (1.0 + GIVEN_UP_SHARE) * best_h / _step_h(base)
+        return result.group_h / base[0].group_h > (1.0 + GIVEN_UP_SHARE) * best_h / _group_h(base)
 
     def _promise(self, base: list[Result]) -> float:
         """Mean staleness that nothing may exceed: the law's, or by tokens what the configured knobs show on the same groups."""
@@ -206,8 +213,9 @@ class _Search:
         return Answer(knobs=knobs, gain=gain, step_h=step_h, reason=reason, candidates=count)
 
 
-def _step_h(results: list[Result]) -> float:
-    return statistics.fmean(result.step_h for result in results)
+def _group_h(results: list[Result]) -> float:
+    """Not by the step: under a cap of age what waits makes batches larger."""
+    return statistics.fmean(result.group_h for result in results)
 
 
 def _first(ranked: list[Knobs], count: int) -> list[Knobs]:

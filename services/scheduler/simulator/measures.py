@@ -18,6 +18,8 @@ class Result(msgspec.Struct, kw_only=True):
     """Wall time to the update `horizon.first_steps`."""
     step_h: float = 0.0
     """Steady wall time of a step; 0 where no steady state was asked for."""
+    group_h: float = 0.0
+    """The same by the group that was trained: a batch that waited for a group in its last admissible step has more than B."""
     bound_step_h: float = 0.0
     """What no policy beats: node-hours of work of the executions and of training, over all nodes at their most efficient load."""
     staleness_mean: float = 0.0

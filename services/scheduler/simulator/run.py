@@ -38,9 +38,10 @@ def _measured(world: World) -> Result:
     taken = [(step, group) for step, group in measures.groups if start <= step < end]
     steps = end - start
     passed = world.totals() - before
+    passed_h = (measures.step_at_s[end - 1] - before.at_s) / HOUR_S
     return Result(
         first_steps_h=measures.step_at_s[spec.horizon.first_steps - 1] / HOUR_S,
-        step_h=(measures.step_at_s[end - 1] - before.at_s) / steps / HOUR_S,
+        step_h=passed_h / steps, group_h=passed_h / max(1, len(taken)),
         bound_step_h=world.bound_s(taken) / steps / HOUR_S,
         wait_h=sum(group.waited_s for _, group in taken) / max(1, sum(len(group.lasted_s) for _, group in taken)) / HOUR_S,
         executions=measures.ended, evictions=measures.evictions, role_changes=measures.role_changes, decisions=measures.decisions,

@@ -9,6 +9,7 @@ from services.scheduler.planner import Planner, answer, ask, planner_of, stalene
 from services.scheduler.planner import search as search_
 from services.scheduler.planner.knobs import shapes
 from services.scheduler.simulator import changed, merged, parse, simulate
+from services.scheduler.simulator.rollout import TOKENS_PER_S
 from services.scheduler.simulator.sweep import run_all
 from services.scheduler.simulator.world import World
 
@@ -59,12 +60,15 @@ def test_a_lower_cap_excludes_longer_bursts():
 
 
 def test_the_question_has_what_the_facts_say_and_not_what_the_world_knows(lived: World):
-    """Group cost .8 node-h and 12 slots; work comes from tokens, within a tenth of the true mean of e^(.125) = 1.13 h (80 groups of 4)."""
+    """Group cost .8 node-h and 12 slots; work comes from tokens, near the true mean of e^(.125) = 1.13 h (80 groups of 4). What makes a plan due is
+    counted in tokens themselves, which no fit of the speed under load can move."""
     question = ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS)
     assert question.spec.training.group_node_h == pytest.approx(0.8, rel=0.02)
     assert question.spec.training.age_steps_max == CAP_STEPS
     assert question.spec.cluster.slots_per_node == 12
-    assert question.scales[0] == pytest.approx(1.13, rel=0.15)
+    work = [hours for group in question.spec.workload.history_h for hours in group]
+    assert sum(work) / len(work) == pytest.approx(1.13, rel=0.15)
+    assert question.scales == (pytest.approx(1.13 * 3600 * TOKENS_PER_S, rel=0.15), question.spec.training.group_node_h)
     assert question.configured.is_two_way is False
 
 
@@ -142,6 +146,26 @@ def test_by_tokens_a_shape_is_deepened_until_its_tokens_are_as_stale_as_promised
     assert search._deepened(lockstep, 1.0) == lockstep
     by_dispatch = search_._Search(ask(lived.state, lived.spec.scheduler, 1, CAP_STEPS))
     assert by_dispatch._deepened(single, 1.0) == single
+
+
+@pytest.mark.parametrize("depth", [1.0, 1.6, 2.0])
+def test_by_tokens_a_finalist_uses_all_that_is_promised(lived: World, monkeypatch, depth: float):
+    """Tokens that are .8 φ stale: at a promised 1.28 φ is 1.6, from wherever it comes. By dispatch, in lockstep and as configured nothing moves."""
+    config = msgspec.structs.replace(lived.spec.scheduler, plan_measure="token")
+    questions = [ask(lived.state, chosen, 1, CAP_STEPS) for chosen in (config, lived.spec.scheduler)]
+    for by_tokens, question in zip((True, False), questions, strict=True):
+        search = search_._Search(question)
+        monkeypatch.setattr(search, "_final", lambda knobs, best_h: [0.8 * knobs.extra_depth_steps])
+        monkeypatch.setattr(search, "_staleness", lambda results: results[0])
+        begun = knobs(steps_per_publish=1, extra_depth_steps=depth)
+        found, results = search._judged(begun, 1.28, 1.0)
+        if by_tokens:
+            assert results[0] == pytest.approx(1.28, abs=search_.UNUSED_MAX)
+            assert found.extra_depth_steps == pytest.approx(1.6, abs=0.02)
+        else:
+            assert found == begun and bool(results) == (0.8 * depth <= 1.3)
+        for fixed in (question.configured, knobs(steps_per_publish=1, extra_depth_steps=0.0)):
+            assert search._judged(fixed, 1.28, 1.0)[0] == fixed
 
 
 def test_release_shares_are_tried_outwards_as_long_as_they_help(lived: World, monkeypatch):
