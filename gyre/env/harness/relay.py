@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -38,6 +39,8 @@ KEY_REFUSED = (401, 403, 409, 410)
 KEY_GRACE_S = 20.0
 """A gateway that has just started may not know the attempt yet."""
 BUSY = (429, 502, 503, 504)
+FAILED = re.compile(rb"^: status ([0-9]{3})$", re.MULTILINE)
+"""What the gateway says before the error of a stream that has begun; a reply's own text has no such line, for it is JSON."""
 COUNT = "/count_tokens"
 """Asks the gateway, and not the model: no turn."""
 KEEP_ALIVE_S = 5.0
@@ -176,13 +179,17 @@ class Relay:
     async def _answer(
         self, request: web.Request, reply: aiohttp.ClientResponse, stream: web.StreamResponse | None
     ) -> web.StreamResponse:
-        """Raises aiohttp.ClientError where the answer breaks off."""
+        """Raises aiohttp.ClientError where the answer breaks off, or is a failure that passes."""
         if stream is None:
             data = await reply.read()
             self._note(request, reply.status, data)
             return web.Response(status=reply.status, body=data, headers=_passed(reply))
         data = b"".join([piece async for piece in _whole(reply, stream)])
-        self._note(request, reply.status, data)
+        failed = FAILED.search(data) if reply.status == 200 else None
+        status = int(failed[1]) if failed else reply.status
+        if failed and status in BUSY:
+            raise aiohttp.ClientError(f"its stream failed with {status}")
+        self._note(request, status, data[failed.start() :] if failed else data)
         if reply.status != 200:  # the stream is open, and this is no stream: the harness asks again and is told plainly
             request.transport.abort()
             return stream

@@ -79,7 +79,7 @@ RESPONSES = Wire(
     lambda count: {"object": "response.input_tokens", "input_tokens": count},
 )  # fmt: skip
 
-_BASE = re.compile(r"/(?:v1/){0,2}")
+_BASE = re.compile(r"/+(?:v1/+){0,2}")
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> Wire:

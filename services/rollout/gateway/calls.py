@@ -106,6 +106,10 @@ class ModelCalls:
         await asyncio.shield(self._restoring[sample])
         return ""
 
+    def is_served_at(self, address: str) -> bool:
+        """Whether the gateway at this address gives signs of life."""
+        return self._peers is not None and self._peers.is_there(address)
+
     async def _restore(self, execution_id: str, attempt: int) -> None:
         facts = await self._bus.all_of(CallRecorded, execution_id)
         records = [fact for fact, _ in facts if fact.attempt == attempt]

@@ -1,6 +1,9 @@
 """A call that came to one gateway and belongs to another: passed on, its answer streamed back as it comes."""
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 from aiohttp import web
@@ -17,14 +20,16 @@ NOT_PASSED_ON = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", FORWARDED}
 )
 CONNECT_S = 2.0
+LOOK_S = 1.0
+"""How often it is asked whether the other gateway lives: what stands still breaks no connection, and a call may take any time to be answered."""
 
 
 class Forward:
     """Connections to the other gateways."""
 
-    def __init__(self, patience: Patience) -> None:
-        """`patience`: with the clients, whose calls these are."""
-        self._patience = patience
+    def __init__(self, patience: Patience, is_there: Callable[[str], bool]) -> None:
+        """`patience`: with the clients, whose calls these are. `is_there`: whether the gateway at an address gives signs of life."""
+        self._patience, self._is_there = patience, is_there
         self._http: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -45,9 +50,11 @@ class Forward:
         asked = {**headers, FORWARDED: "1"}
         reply: web.StreamResponse | None = None
         try:
-            async with self._http.request(
-                request.method, f"http://{address}{request.path_qs}", data=body, headers=asked
-            ) as answer:
+            url = f"http://{address}{request.path_qs}"
+            async with (
+                self._lives(address),
+                self._http.request(request.method, url, data=body, headers=asked) as answer,
+            ):
                 kept = {name: value for name, value in answer.headers.items() if name.lower() not in NOT_PASSED_ON}
                 reply = web.StreamResponse(status=answer.status, headers=kept)
                 await reply.prepare(request)
@@ -60,3 +67,20 @@ class Forward:
             if reply is not None:  # its answer was cut: so is ours
                 raise ConnectionResetError(f"{address} broke off") from error
             raise Unavailable(f"the gateway at {address} does not answer; ask again") from error
+
+    @contextlib.asynccontextmanager
+    async def _lives(self, address: str) -> AsyncIterator[None]:
+        """TimeoutError inside, when that gateway gives no sign of life any more."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as limit:
+
+            async def look() -> None:
+                while self._is_there(address):  # noqa: ASYNC110  nobody tells of a silence
+                    await asyncio.sleep(LOOK_S)
+                limit.reschedule(loop.time())
+
+            looking = loop.create_task(look())
+            try:
+                yield
+            finally:
+                looking.cancel()

@@ -44,8 +44,8 @@ KEEP_ALIVE_S = 5.0
 """A stream without news says so this often, so that no proxy or client takes it for dead."""
 MODEL_NAME = "policy"
 JSON = "application/json; charset=utf-8"
-BASES = "{base:(?:v1/){0,2}}"
-"""Before a path's own words: clients differ in whether `/v1` belongs to a base URL, and one URL is given to all of them."""
+BASES = "{base:/*(?:v1/+){0,2}}"
+"""Before a path's own words: clients differ in whether `/v1` and a slash belong to a base URL, and one URL is given to all of them."""
 MESSAGE_CHARS_MAX = 1000
 """An error's text may quote what was wrong, but not all of it."""
 
@@ -63,7 +63,7 @@ class HttpGateway:
         self._context_max = context_max
         self._streams = streams
         self._patience = Patience()
-        self._forward = Forward(self._patience)
+        self._forward = Forward(self._patience, calls.is_served_at)
         app = web.Application(client_max_size=request_bytes_max, middlewares=[self._watched, _errors])
         app.router.add_get("/", self._root)
         app.router.add_get("/healthz", self._health)
@@ -162,7 +162,8 @@ class HttpGateway:
             if line.response is None:
                 raise
             status, body, _ = _answer(error)
-            await line.say(stream.fail(wire.error(status, body)), is_part=False)
+            said = b": status %d\n\n" % status  # for whoever asks again by himself (gyre.env.harness.relay)
+            await line.say(said + stream.fail(wire.error(status, body)), is_part=False)
         else:
             await line.say(stream.close(reply))
         await self._patience.end(request, line.response)
@@ -201,6 +202,8 @@ class _Line:
         if self.response is None:
             headers = {"content-type": "text/event-stream", "cache-control": "no-cache", **_names(self._running)}
             self.response = web.StreamResponse(headers=headers)
+            if self._request.version < HttpVersion11:
+                self.response.force_close()  # nothing else says to it where a stream ends
             await self.response.prepare(self._request)
         if is_part and not self._is_open:
             self._is_open, data = True, self._stream.open() + data

@@ -73,6 +73,10 @@ class Peers:
         heard_s, address = self._heard.get(peer, (0.0, ""))
         return address if address and self._clock.monotonic_s() - heard_s < self._lease_s else None
 
+    def is_there(self, address: str) -> bool:
+        """A living peer has this address."""
+        return any(self.address(peer) == address for peer in self._heard)
+
     async def leave(self) -> None:
         """A clean stop: others need not wait for silence."""
         try:

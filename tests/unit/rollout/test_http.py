@@ -5,6 +5,7 @@ import json
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from gyre.bus.server import free_port
 from gyre.clock import ManualClock
@@ -159,7 +160,33 @@ async def test_a_failure_in_mid_stream_is_said_in_it(served, monkeypatch):
         pool.go.clear()
         async with http.post(path, json=BODY | {"input": "go", "max_tokens": 9, "stream": True}) as answer:
             pool.go.set()
-            assert answer.status == 200 and words in await answer.read()
+            assert answer.status == 200 and words in (await answer.read()).partition(b": status 503\n\n")[2]
+
+
+@pytest.mark.parametrize("path", ["//v1/chat/completions", "/v1//chat/completions", "//chat/completions"])
+async def test_a_base_url_with_a_slash_at_its_end_is_as_good_as_one_without(served, path):
+    """Clients put `/v1/…` behind what they are given, as it is."""
+    http, *_ = served
+    url = URL(str(http._base_url).rstrip("/") + path, encoded=True)
+    async with http.post(url, json=BODY) as plain:
+        assert plain.status == 200 and (await plain.json())["choices"]
+    async with http.post(URL(str(url).replace("chat/completions", "messages"), encoded=True), json=BODY) as wrong:
+        assert (wrong.status, (await wrong.json())["type"]) == (400, "error")
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_a_stream_to_a_client_of_http_1_0_ends_with_its_connection(served, connection):
+    """It knows no chunks: nothing else tells it where the stream ends."""
+    http, *_ = served
+    reader, writer = await asyncio.open_connection(http._base_url.host, http._base_url.port)
+    body = json.dumps(BODY | {"stream": True})
+    lines = ["POST /v1/chat/completions HTTP/1.0", f"Connection: {connection}", f"Content-Length: {len(body)}"]
+    lines.append(f"Authorization: {http.headers['authorization']}")
+    writer.write("\r\n".join([*lines, "", body]).encode())
+    async with asyncio.timeout(30.0):
+        said = await reader.read()
+    assert said.startswith(b"HTTP/1.0 200") and said.endswith(b"data: [DONE]\n\n")
+    writer.close()
 
 
 async def test_a_call_nobody_waits_for_is_given_up_and_marked(served, monkeypatch):

@@ -213,6 +213,22 @@ async def test_a_stream_that_breaks_in_the_middle_reaches_the_harness_once_and_w
         assert (len(gateway.seen), relay.answered) == (3, 1)
 
 
+FAILURE = b'event: error\ndata: {"type": "error", "error": {"type": "api_error", "message": "turns_exceeded"}}\n\n'
+
+
+async def test_a_stream_that_fails_for_now_is_asked_again_and_one_that_fails_for_good_is_handed_on():
+    """Its status went out before: the line before the error says what it would be."""
+    busy, wrong = EVENTS + b": status 503\n\n" + FAILURE, b": status 400\n\n" + FAILURE
+    async with Gateway(stream(busy), stream(EVENTS), stream(wrong)) as gateway, relayed(gateway) as (relay, http):
+        async with http.post(f"{relay.base}/v1/messages", json={"stream": True}) as reply:
+            data = await reply.read()
+        assert data.replace(b": keep-alive\n\n", b"") == EVENTS.replace(b": keep-alive\n\n", b"")
+        assert (relay.answered, relay.retries, relay.refusals) == (1, 1, [])
+        async with http.post(f"{relay.base}/v1/messages", json={"stream": True}) as reply:
+            assert (await reply.read()).endswith(FAILURE)
+        assert relay.answered == 1 and "turns_exceeded" in relay.refusals[0]
+
+
 async def test_what_is_refused_for_good_is_passed_on_and_remembered():
     error = {"error": {"code": "turns_exceeded", "message": "this execution has made its 3 turns"}}
     async with Gateway(plain(error, 400)) as gateway, relayed(gateway) as (relay, http):
