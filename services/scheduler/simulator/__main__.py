@@ -104,6 +104,8 @@ def _load(path: Path, overrides: tuple[str, ...]) -> Spec:
 
 def _one(spec: Spec, seeds: int, first: int, plot: Path | None, limit_s: float, as_json: bool) -> None:
     runs = range(first, first + seeds)
+    if plot is not None:
+        _try_to_write(plot)
     found = run_all([("run", spec, seed) for seed in runs], progress(spec.name or "simulation"), limit_s=limit_s)
     results = [found["run", seed] for seed in runs]
     if plot is not None:
@@ -125,6 +127,14 @@ def _one(spec: Spec, seeds: int, first: int, plot: Path | None, limit_s: float, 
         click.echo(report.of_runs(spec, results))
     if plot is not None:
         click.echo(line(f"picture: {plot}"), err=True)
+
+
+def _try_to_write(path: Path) -> None:
+    """Raises OSError before anything is simulated rather than after; leaves what is there as it is."""
+    was_there = path.exists()
+    path.touch()
+    if not was_there:
+        path.unlink()
 
 
 def _ablation(name: str, seeds: int | None, as_json: bool, is_tuned: bool) -> None:

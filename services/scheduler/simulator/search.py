@@ -4,14 +4,14 @@ import math
 import random
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from itertools import count
 
 from gyre.errors import GyreError
 from services.scheduler.simulator import parameters
 from services.scheduler.simulator.observations import loss_of
 from services.scheduler.simulator.parameters import Point
 from services.scheduler.simulator.sweep import PROCESSES
+from services.scheduler.simulator.workers import Workers
 
 POPULATION = 20
 RANDOM_POINTS = 40
@@ -39,20 +39,20 @@ def search(
     first = [parameters.draw(rng, given) for _ in range(RANDOM_POINTS)] + [start | given for start in starts[::-1]]
     population: list[tuple[float, Point]] = []
     tried = 0
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("fork")) as pool:
-        running: dict[Future[float], Point] = {}
+    with Workers(PROCESSES) as workers:
+        running: dict[int, Point] = {}
+        numbers = count()
         while time.monotonic() < end_s or not population:
-            while len(running) < PROCESSES:
-                point = first.pop() if first else _child(population, rng, given)
-                running[pool.submit(_loss, point, seeds, held_out, _limit(population))] = point
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
+            while workers.room:
+                number = next(numbers)
+                running[number] = point = first.pop() if first else _child(population, rng, given)
+                workers.give(number, _loss, point, seeds, held_out, _limit(population))
+            for number, loss in workers.done():
                 tried += 1
-                population = _survivors([*population, (future.result(), running.pop(future))])
+                population = _survivors([*population, (loss, running.pop(number))])
             if time.monotonic() - said_s > SAY_EVERY_S:
                 said_s = time.monotonic()
                 _say(population, tried, end_s - said_s)
-        pool.shutdown(cancel_futures=True)
     return population[0][1], population[0][0], tried
 
 

@@ -5,16 +5,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from itertools import islice
-from multiprocessing import get_context
 
 from gyre.errors import InvalidInput
 from services.scheduler.planner import planner_of
 from services.scheduler.simulator.measures import Result
 from services.scheduler.simulator.run import simulate
 from services.scheduler.simulator.spec import Spec
+from services.scheduler.simulator.workers import Workers
 
 PROCESSES = min(2, os.cpu_count() or 1)
 """More would not be neighbourly on a machine that trains beside it; the answer does not depend on it."""
@@ -29,22 +27,19 @@ def run_all(
 ) -> dict[tuple[Hashable, int], Result]:
     """(name, seed) → result of each job; the same jobs give the same answer with any number of processes.
 
-    `say` is told (done, all) all the while. Raises InvalidInput when one job has taken `limit_s` seconds; 0: as long as it takes.
+    `say` is told (done, all) all the while. Raises InvalidInput when one job has taken `limit_s` seconds; 0: as long as it takes. Left by any
+    error or Ctrl-C, or by this process's death, nothing goes on.
     """
     jobs = list(jobs)
     found: dict[tuple[Hashable, int], Result] = {}
     if processes <= 1 or (len(jobs) <= 2 and say is None):
         return {(job[0], job[2]): _run(job, limit_s) for job in jobs}
-    with ProcessPoolExecutor(processes, mp_context=get_context("fork")) as pool:
+    with Workers(processes) as workers:
         todo = iter(jobs)
-        # No more is handed over than runs at once: what waits in the pool could not be called back when one fails.
-        asked = {pool.submit(_run, job, limit_s): job for job in islice(todo, processes)}
-        while asked:
-            done, _ = wait(asked, REDRAW_S, FIRST_COMPLETED)
-            for one in done:
-                job = asked.pop(one)
-                found[job[0], job[2]] = one.result()
-            asked |= {pool.submit(_run, job, limit_s): job for job in islice(todo, len(done))}
+        while len(found) < len(jobs):
+            while workers.room and (job := next(todo, None)) is not None:
+                workers.give((job[0], job[2]), _run, job, limit_s)
+            found.update(workers.done(REDRAW_S))
             if say:
                 say(len(found), len(jobs))
     return found

@@ -1,9 +1,21 @@
 """Many runs: what is said of them while they take their time, and that they end."""
 
-import pytest
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
 
-from gyre.errors import InvalidInput
+import psutil
+import pytest
+import tomli_w
+
+from gyre.errors import InvalidInput, InvariantBroken, Unavailable
+from services.scheduler.simulator.__main__ import main
 from services.scheduler.simulator.sweep import progress, run_all
+from services.scheduler.simulator.workers import Workers
+from tests.support import ROOT, until
 from tests.unit.scheduler.simulator.specs import spec
 
 LONG = {"workload": {"median_h": 100.0, "sigma": 5.0, "wall_limit_h": 8766.0}, "horizon": {"first_steps": 50_000}}
@@ -32,3 +44,46 @@ def test_the_first_run_is_spoken_of_before_it_is_done(capsys, monkeypatch):
     assert capsys.readouterr().err.splitlines() == [
         "x: the first of 2 runs, for 11 s so far", "x: 1 of 2 runs, 21 s left", "x: 2 runs in 30.0 s",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_whoever_stops_the_command_stops_its_processes(tmp_path, number):
+    """A signal to the parent alone, as `kill` and `timeout` send it: it ends at once, and none of its processes computes on without it."""
+    (tmp_path / "long.toml").write_text(tomli_w.dumps(LONG))
+    command = [sys.executable, "-m", "services.scheduler.simulator", str(tmp_path / "long.toml"), "--seeds", "3"]
+    parent = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
+    children: list[psutil.Process] = []
+    try:
+        children = await until(lambda: (found := psutil.Process(parent.pid).children())[1:] and found)
+        parent.send_signal(number)
+        _, errors = await parent.communicate()
+        assert parent.returncode == (130 if number == signal.SIGINT else -number) and b"Traceback" not in errors
+        await until(lambda: not any(child.is_running() and child.status() != "zombie" for child in children))
+    finally:
+        for one in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        with contextlib.suppress(ProcessLookupError):
+            parent.kill()
+
+
+def test_a_process_that_was_killed_is_told_of_and_an_error_of_ours_comes_with_its_place():
+    """Out of memory, the system kills one: no traceback, and no waiting for what never comes."""
+    with Workers(2) as workers, pytest.raises(Unavailable, match="was killed; where memory has run out"):
+        workers.give("a", time.sleep, 100.0)
+        workers.give("b", os._exit, 1)
+        workers.done()
+    with Workers(1) as workers, pytest.raises(InvariantBroken, match=r"(?s)Traceback.*ValueError"):
+        workers.give("a", time.sleep, -1)
+        workers.done()
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_simulated(tmp_path, capsys, monkeypatch):
+    """`--plot` into a folder that is not there: told at once, and not after an hour of simulation, whose results would be lost."""
+    (tmp_path / "spec.toml").write_text(tomli_w.dumps(LONG))
+    for place, words in (("absent/a.svg", "No such file"), (".", "directory")):
+        argv = ["simulate", str(tmp_path / "spec.toml"), "--limit", "0.2", "--plot", str(tmp_path / place)]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2 and words in capsys.readouterr().err
