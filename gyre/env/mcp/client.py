@@ -18,6 +18,8 @@ LINE_BYTES_MAX = 16 * 2**20
 REQUEST_S = 120.0
 START_S = 60.0
 CLOSE_S = 5.0
+TOOLS_MAX = 4096
+"""As many as a call to the model may offer."""
 METHOD_NOT_FOUND = -32601
 
 
@@ -134,15 +136,30 @@ class McpClient:
             raise McpError(0, f"the MCP server's answer to {method} has neither result nor error")
         return result
 
+    @property
+    def is_gone(self) -> bool:
+        """Its process has ended: it answers nothing any more."""
+        return self._line.is_gone
+
     async def tools(self) -> list[dict[str, Any]]:
-        """All pages of tools/list."""
+        """All pages of tools/list, each tool with a name. Raises McpError, Unavailable, also for a list that makes no sense or has no end."""
         found: list[dict[str, Any]] = []
-        cursor: str | None = None
+        cursors: set[str] = set()
+        cursor = ""
         while True:
             page = await self.request("tools/list", {"cursor": cursor} if cursor else None)
-            found += page.get("tools") or []
-            if not (cursor := page.get("nextCursor")):
+            tools = page.get("tools") or []
+            if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+                raise Unavailable("the MCP server's list of tools is no list of objects")
+            if any(not isinstance(tool.get("name"), str) for tool in tools):
+                raise Unavailable("the MCP server has a tool without a name")
+            found += tools
+            cursor = page.get("nextCursor") or ""
+            if not cursor:
                 return found
+            if not isinstance(cursor, str) or cursor in cursors or len(found) > TOOLS_MAX or len(cursors) >= TOOLS_MAX:
+                raise Unavailable(f"the MCP server's list of tools has no end: {len(found)} and more")
+            cursors.add(cursor)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """tools/call: `{"content": [blocks], "isError": bool}`."""
@@ -160,6 +177,10 @@ class _Stdio:
         self._child: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task | None = None
         self._asked: dict[int, asyncio.Future] = {}
+
+    @property
+    def is_gone(self) -> bool:
+        return self._reading is not None and self._reading.done()
 
     async def open(self) -> None:
         pipe = asyncio.subprocess.PIPE
@@ -180,7 +201,7 @@ class _Stdio:
             raise Unavailable(f"the MCP server {self._server.command[0]} is gone: {error}") from error
 
     async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        if self._reading is None or self._reading.done():
+        if self._reading is None or self.is_gone:
             raise Unavailable(f"the MCP server {self._server.command[0]} is gone")
         future = self._asked[message["id"]] = asyncio.get_running_loop().create_future()
         try:
@@ -200,9 +221,9 @@ class _Stdio:
             async with asyncio.timeout(CLOSE_S):
                 await child.wait()
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
+            _kill(child.pid)
             await child.wait()
+        _kill(child.pid)  # what it started and did not end
 
     async def _read(self) -> None:
         try:
@@ -223,12 +244,22 @@ class _Stdio:
         if "method" in message:
             if "id" in message:
                 await self.send(_refused(message))
-        elif (future := self._asked.get(message.get("id"))) is not None and not future.done():
-            future.set_result(message)
+        elif isinstance(number := message.get("id"), int) and (future := self._asked.get(number)) is not None:
+            if not future.done():
+                future.set_result(message)
+
+
+def _kill(group: int) -> None:
+    """All of a server's session; nothing where nobody is left in it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
 
 
 class _Http:
     """Streamable HTTP: each message is a POST, answered by JSON or by a stream of events that ends with the reply."""
+
+    is_gone = False
+    """It may answer the next one."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server

@@ -25,7 +25,7 @@ SHARED_PARAMS = ("_meta",)
 
 
 class Relay:
-    """The servers of one execution, each started when it is first spoken to."""
+    """The servers of one execution, each started when it is first spoken to, and again when it has ended since."""
 
     def __init__(self, gate: Gate, servers: dict[str, McpServer]) -> None:
         self._gate, self._servers = gate, servers
@@ -86,6 +86,8 @@ class Relay:
     async def _client(self, name: str) -> McpClient:
         if name not in self._servers:
             raise RpcFault(-32602, f"there is no MCP server {name[:80]}; servers: {', '.join(sorted(self._servers))}")
+        if name in self._clients and self._clients[name].is_gone:  # whoever was told so may have it started anew
+            await self._clients.pop(name).close()
         if name not in self._clients:
             client = McpClient(self._servers[name])
             try:
