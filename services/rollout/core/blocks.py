@@ -7,6 +7,7 @@ that of the text, whatever a model repeats.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from services.rollout.core.calls_json import Said
 from services.rollout.core.calls_xml import Schemas
@@ -36,12 +37,20 @@ class Block:
 
 def blocks(text: str, schemas: Schemas = NO_SCHEMAS, at: int = 0, family: Family = QWEN) -> Iterator[Block]:
     """From `at` on. A whole call that only lacks its closing mark at the end of the text is a call."""
-    misses, open_, before = 0, family.open, family.before
-    while misses < MISSES_MAX and (start := text.find(open_, at)) >= 0:
-        block = _block(text, start, schemas, family)
-        if before and block.call is not None and (lead := text[at:start].rstrip()).endswith(before):
+    misses, is_behind, open_, before = 0, False, family.open, family.before
+    while misses < MISSES_MAX:
+        again = family.again.match(text, at) if is_behind and family.again is not None else None
+        if again is not None:
+            start, inside = again.span()
+        elif (start := text.find(open_, at)) >= 0:
+            inside = start + len(open_)
+        else:
+            return
+        block = _block(text, start, inside, schemas, family)
+        is_behind = block.call is not None
+        if before and is_behind and (lead := text[at:start].rstrip()).endswith(before):
             block = replace(block, start=at + len(lead) - len(before))
-        at, misses = block.end, misses + (block.call is None)
+        at, misses = block.end, misses + (not is_behind)
         yield block
 
 
@@ -73,7 +82,7 @@ class FirstCall:
 
     def _is_again(self, text: str) -> bool:
         """Of those that were open."""
-        known, self._open = self._open, []
+        known, self._open, family = self._open, [], self._family
         skipped = 0  # what is before it belongs to another one
         for one in known:
             if one.start < skipped:
@@ -81,7 +90,7 @@ class FirstCall:
             if not one.is_due(text):
                 self._open.append(one)
                 continue
-            block = _block(text, one.start, NO_SCHEMAS, self._family)
+            block = _block(text, one.start, one.start + len(family.open), NO_SCHEMAS, family)
             if is_closed(block):
                 return True
             if block.is_cut:
@@ -92,19 +101,18 @@ class FirstCall:
         return False
 
     def _is_new(self, text: str, at: int) -> bool:
-        open_, form = self._family.open, self._family.form
-        for block in blocks(text, at=max(at, self._at or 0), family=self._family):
+        family, size = self._family, len(self._family.open)
+        for block in blocks(text, at=max(at, self._at or 0), family=family):
             if self._misses + len(self._open) >= MISSES_MAX:
                 break
             if is_closed(block):
                 return True
             if block.is_cut:
-                skim = form.skim(text, block.start + len(open_)) if block.call is None else None
-                self._open.append(Open(block.start, skim).read(text))
+                self._open.append(Open(block.start, partial(family.form.skim, at=block.start + size)).read(text))
             else:
                 self._misses += 1
             self._at = block.end
-        self._at = max(self._at or 0, len(text) - len(open_) + 1)
+        self._at = max(self._at or 0, len(text) - size + 1)
         return False
 
 
@@ -118,8 +126,9 @@ def content_at(text: str, think_open: bool, seen: int = 0, family: Family = QWEN
     return None if open_.startswith(text[first:]) else 0
 
 
-def _block(text: str, start: int, schemas: Schemas, family: Family) -> Block:
-    inside, close = start + len(family.open), family.close
+def _block(text: str, start: int, inside: int, schemas: Schemas, family: Family) -> Block:
+    """That of the mark from `start` to `inside`."""
+    close = family.close
     call, end = family.form.read(text, inside, schemas)
     if call is None or end is None:
         return Block(start, inside if end is None else max(inside, end), is_cut=end is None)

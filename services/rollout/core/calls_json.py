@@ -82,10 +82,12 @@ def _as_written(text: str, at: int) -> tuple[Said | None, int]:
     member = _arguments_of(value)
     arguments = value.get(member, {}) if member is not None else None
     if isinstance(arguments, str):
-        return Said(value["name"], arguments) if isinstance(_strict.decode(arguments or "{}"), dict) else None, end
+        is_object = isinstance(_strict.decode(arguments or "{}"), dict)
+        return Said(value["name"], arguments, _own_id(value)) if is_object else None, end
     if not isinstance(arguments, dict):
         return None, end
-    return Said(value["name"], _member_text(text[at:end], member) or "{}"), end  # type: ignore[arg-type]
+    written = _member_text(text[at:end], member) or "{}"  # type: ignore[arg-type]
+    return Said(value["name"], written, _own_id(value)), end
 
 
 def _repaired(text: str, at: int) -> tuple[Said | None, int]:
@@ -95,7 +97,12 @@ def _repaired(text: str, at: int) -> tuple[Said | None, int]:
     arguments = value.get(member, {}) if member is not None else None
     if isinstance(arguments, str):
         arguments = _lenient.decode(arguments or "{}")
-    return Said(value["name"], as_json(arguments)) if isinstance(arguments, dict) else None, end
+    return Said(value["name"], as_json(arguments), _own_id(value)) if isinstance(arguments, dict) else None, end
+
+
+def _own_id(value: dict[str, Any]) -> str:
+    own = value.get("id")
+    return own if isinstance(own, str) else ""
 
 
 def _arguments_of(value: dict[str, Any]) -> str | None:

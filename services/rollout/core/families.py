@@ -9,62 +9,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from services.rollout.core.callforms import Form, JsonOfArray, JsonOrMarked, Marked
 from services.rollout.core.callids import AS_GIVEN, NINE, NUMBERED, CallIds
 from services.rollout.core.calls_headed import Headed
-from services.rollout.core.calls_json import Read, Said, json_call
-from services.rollout.core.calls_xml import Marks, Schemas, marked_call
-from services.rollout.core.opencalls import JsonSkim, MarksSkim, Skim
-
-_SPACE = re.compile(r"\s*")
-
-
-class Form(Protocol):
-    """What stands between a call's opening and closing mark. All of it is read at a cost that is its length."""
-
-    def read(self, text: str, at: int, schemas: Schemas) -> Read:
-        """The call behind an opening mark that ends at `at`, up to where the closing mark must stand."""
-        ...
-
-    def skim(self, text: str, at: int) -> Skim | None:
-        """Of one that is open; None where it is read again whenever there is more."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """Texts between marks."""
-
-    marks: Marks
-
-    def read(self, text: str, at: int, schemas: Schemas) -> Read:
-        said, end = marked_call(text, _space(text, at), schemas, self.marks)
-        return (Said(*said) if said is not None else None), end
-
-    def skim(self, text: str, at: int) -> Skim | None:
-        named = self.marks.name.match(text, _space(text, at))
-        return MarksSkim(named.end(), self.marks) if named is not None else None
-
-
-@dataclass(frozen=True, slots=True)
-class JsonOrMarked:
-    """An object with name and arguments, or texts between marks that begin with `sign`."""
-
-    marked: Marked
-    sign: str
-
-    def read(self, text: str, at: int, schemas: Schemas) -> Read:
-        begin = _space(text, at)
-        if text.startswith(self.sign, begin):
-            return self.marked.read(text, begin, schemas)
-        if text.startswith("{", begin):
-            return json_call(text, begin)
-        return None, None if self.sign.startswith(text[begin:]) else at
-
-    def skim(self, text: str, at: int) -> Skim | None:
-        begin = _space(text, at)
-        return JsonSkim(begin) if text.startswith("{", begin) else self.marked.skim(text, begin)
+from services.rollout.core.calls_xml import Marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +33,8 @@ class Family:
     """What may stand before the first call of a turn."""
     behind: str = ""
     """What may stand behind the last."""
+    again: re.Pattern[str] | None = None
+    """What may stand between two calls in the place of marks."""
     think: tuple[str, str] = ("<think>", "</think>")
     """Around reasoning."""
     has_schemas: bool = False
@@ -97,19 +48,21 @@ class Family:
     def __post_init__(self) -> None:
         held = (self.before, self.open) if self.before else (self.open,)
         object.__setattr__(self, "held", held)
-        object.__setattr__(self, "marks", tuple(filter(None, (*self.think, *held, self.close, self.behind))))
+        marks = (*self.think, *held, self.close, self.behind)
+        object.__setattr__(self, "marks", tuple(mark for mark in marks if len(mark) > 1))
 
 
-def _space(text: str, at: int) -> int:
-    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+def _begin_json(mark: str) -> Callable[[str], str]:
+    return lambda name: mark + '{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "arguments": ' if name else '"')
 
 
-def _begin_json(name: str) -> str:
-    return '<tool_call>\n{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "arguments": ' if name else '"')
+def _mistral(name: str, sign: str, begin: Callable[[str], str]) -> Family:
+    return Family(name, (sign,), "[TOOL_CALLS]", "", _MISTRAL, begin, think=("[THINK]", "[/THINK]"), ids=NINE)
 
 
-def _begin_mistral(behind_name: str) -> Callable[[str], str]:
-    return lambda name: f"[TOOL_CALLS]{name}{behind_name}" if name else "[TOOL_CALLS]"
+def _mistral_array(name: str, sign: str) -> Family:
+    begin, again = _begin_json(sign.removesuffix("{")), re.compile(r"\s*,\s*(?=\{)")
+    return Family(name, (sign,), "[TOOL_CALLS]", "", JsonOfArray(), begin, behind="]", again=again, ids=NINE)
 
 
 _CODER_MARKS = Marks(
@@ -134,7 +87,7 @@ _MISTRAL = Headed(
     r"\s{0,8}(?P<name>[^\s\[\]{}<>]{1,128})(?:\[CALL_ID\](?P<own>[A-Za-z0-9]{1,64}))?(?:\[ARGS\]\s{0,8}|(?=\{))", ""
 )
 
-QWEN = Family("qwen", ("<tool_call>",), "<tool_call>", "</tool_call>", _TAGGED, _begin_json)
+QWEN = Family("qwen", ("<tool_call>",), "<tool_call>", "</tool_call>", _TAGGED, _begin_json("<tool_call>\n"))
 """Also Hermes and all others whose template shows no other form."""
 CODER = Family(
     "qwen3-coder", ("<function=",), "<tool_call>", "</tool_call>", _TAGGED,
@@ -165,13 +118,10 @@ FAMILIES = (
         lambda name: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>" + (f"{name}<｜tool▁sep｜>" if name else ""),
         before="<｜tool▁calls▁begin｜>", behind="<｜tool▁calls▁end｜>",
     ),
-    Family(
-        "mistral-call-id", ("[TOOL_CALLS]f[CALL_ID]",), "[TOOL_CALLS]", "", _MISTRAL, _begin_mistral("[CALL_ID]"),
-        think=("[THINK]", "[/THINK]"), ids=NINE,
-    ),
-    Family(
-        "mistral-args", ("[TOOL_CALLS]f[ARGS]",), "[TOOL_CALLS]", "", _MISTRAL, _begin_mistral("[ARGS]"), think=("[THINK]", "[/THINK]"), ids=NINE,
-    ),
+    _mistral("mistral-call-id", "[TOOL_CALLS]f[CALL_ID]", lambda name: f"[TOOL_CALLS]{name}[CALL_ID]" if name else "[TOOL_CALLS]"),
+    _mistral("mistral-args", "[TOOL_CALLS]f[ARGS]", lambda name: f"[TOOL_CALLS]{name}[ARGS]" if name else "[TOOL_CALLS]"),
+    _mistral_array("mistral-v7", "[TOOL_CALLS] [{"),
+    _mistral_array("mistral-nemo", "[TOOL_CALLS][{"),
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ has begun, nothing new would be read.
 """
 
 import re
+from collections.abc import Callable
 from typing import Protocol
 
 from services.rollout.core.calls_xml import Marks
@@ -88,10 +89,11 @@ class MarksSkim:
 class Open:
     """A call that began at `start` and was cut when it was read last."""
 
-    def __init__(self, start: int, skim: Skim | None) -> None:
-        """`skim`: None where it is read again whenever there is more."""
+    def __init__(self, start: int, skim: Callable[[str], Skim | None]) -> None:
+        """`skim`: of the text that is there; None where it is read again whenever there is more."""
         self.start = start
-        self._skim = skim
+        self._make = skim
+        self._skim: Skim | None = None
         self._read = 0
 
     def read(self, text: str) -> "Open":
@@ -101,4 +103,6 @@ class Open:
 
     def is_due(self, text: str) -> bool:
         """An error that no skim sees is seen when there is twice as much."""
+        if self._skim is None:
+            self._skim = self._make(text)
         return self._skim is None or self._skim.is_due(text) or len(text) - self.start >= 2 * self._read

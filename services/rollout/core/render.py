@@ -129,16 +129,19 @@ class Renderer:
         ]  # fmt: skip
         ends = {3: 5, 6: 7, 8: 9}
         self.is_stable = True
-        for known, end in ends.items():
-            try:
-                before, after = self._text(talk[:known], tools, False), self._text(talk[:end], tools, True)
-                if not before.endswith(self.close) or not after.startswith(before):
-                    return False
-                if self._new_text(talk[:end], known, tools, None) != after[len(before) :]:
-                    return False
-            except InvalidInput:
-                return False
-        return True
+        try:
+            return all(self._is_stable_at(talk, known, end, tools) for known, end in ends.items())
+        except InvalidInput:
+            return False
+
+    def _is_stable_at(self, talk: Sequence[Message], known: int, end: int, tools: Tools) -> bool:
+        """A template that tells of the tools with the user's newest words (Mistral) has told of them where the history is on record."""
+        for offered in (tools, None):
+            before, after = self._text(talk[:known], offered, False), self._text(talk[:end], offered, True)
+            if after.startswith(before):
+                new = self._new_text(talk[:end], known, offered, None)
+                return before.endswith(self.close) and new == after[len(before) :]
+        return False
 
     def _shows_ids(self) -> bool:
         """Of a call, or of the one that a result answers; of a length that picky templates take."""

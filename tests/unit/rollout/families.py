@@ -129,6 +129,28 @@ MISTRAL_ARGS = """
     {%- endif %}
 {%- endfor %}
 """
+MISTRAL_ARRAY = """
+{{- '<s>' }}
+{%- set asked = messages | selectattr('role', 'equalto', 'user') | list %}
+{%- for m in messages %}
+    {%- if m.role == 'system' %}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}
+    {%- elif m.role == 'user' %}
+        {%- if tools and m == asked[-1] %}{{- '[AVAILABLE_TOOLS] ' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif %}
+        {{- '[INST]' + m.content + '[/INST]' }}
+    {%- elif m.role == 'assistant' %}
+        {{- m.content }}
+        {%- for call in m.tool_calls or [] %}
+            {%- if call.id | length < 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
+            {{- '[TOOL_CALLS] [' if loop.first else ', ' }}
+            {{- (call.function | tojson)[:-1] + ', "id": "' + call.id[-9:] + '"}' + (']' if loop.last else '') }}
+        {%- endfor %}
+        {{- '</s>' }}
+    {%- else %}
+        {%- if m.tool_call_id | length < 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
+        {{- '[TOOL_RESULTS] {"content": ' + m.content + ', "call_id": "' + m.tool_call_id[-9:] + '"}[/TOOL_RESULTS]' }}
+    {%- endif %}
+{%- endfor %}
+"""
 TEMPLATES = {
     "glm-4.5": GLM,
     "glm-4.7": GLM.replace("name + '\\n'", "name").replace("</arg_key>\\n", "</arg_key>").replace("</arg_value>\\n", "</arg_value>"),
@@ -137,6 +159,8 @@ TEMPLATES = {
     "deepseek-v3.1": DEEPSEEK_V31,
     "mistral-call-id": MISTRAL_CALL_ID,
     "mistral-args": MISTRAL_ARGS,
+    "mistral-v7": MISTRAL_ARRAY,
+    "mistral-nemo": MISTRAL_ARRAY.replace("CALLS] [", "CALLS]["),
 }  # fmt: skip
 ENDS = {
     "glm": ["<|observation|>", "<|user|>"],
@@ -184,6 +208,8 @@ def written(name: str, calls: Calls, spacing: Any = None, first: int = 0) -> str
             return (
                 "<｜tool▁calls▁begin｜>" + ("\n" if name == "deepseek-v3" else "").join(said) + "<｜tool▁calls▁end｜>"
             )
+        case "mistral" if name in ("mistral-v7", "mistral-nemo"):
+            return ("[TOOL_CALLS] [" if name == "mistral-v7" else "[TOOL_CALLS][") + ", ".join(said) + "]"
         case "mistral":
             return "".join(said)
     return "\n".join(said)
@@ -219,4 +245,6 @@ def _written(name: str, index: int, tool: str, arguments: dict[str, Any], spacin
             return f"[TOOL_CALLS]{tool}[CALL_ID]aB3dE6gH{index % 10}[ARGS]{text}"
         case "mistral-args":
             return f"[TOOL_CALLS]{tool}[ARGS]{text}"
+        case "mistral-v7" | "mistral-nemo":
+            return f'{{"name": {json.dumps(tool)}, "arguments": {text}, "id": "aB3dE6gH{index % 10}"}}'
     raise AssertionError(name)

@@ -163,7 +163,11 @@ def test_a_call_whose_texts_are_closing_marks_is_read_a_few_times(name, family, 
     call, read_, real = written(name, [("f", {"a": "xy"})]), [], blocks._block
     begin, end = call[: call.index("xy")], call[call.index("xy") + 2 :].removesuffix(family.behind)
     monkeypatch.setattr(blocks, "_block", lambda text, *rest: read_.append(len(text)) or real(text, *rest))
-    first, text = FirstCall(False, family), begin
+    first, text = FirstCall(False, family), ""
+    for character in begin:
+        text += character
+        assert not first.is_in(text)
+    read_.clear()
     for _ in range(400):
         text += family.close or "}"
         assert not first.is_in(text)

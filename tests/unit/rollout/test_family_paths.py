@@ -68,7 +68,10 @@ def test_a_conversation_with_tools_is_one_path_and_the_ids_of_whole_rendering(na
     last = [*again, reply_message(third), {"role": "user", "content": "thanks"}]
     assert harness.goes_on(harness.session.prompt(request(last, tools=TOOLS), made), 2)
     as_said = [*GO, exact, *results, *again[len(back) :], *last[len(again) :]]
-    assert not is_even or harness.ids(last, tools=TOOLS) == harness.whole(as_said, tools=TOOLS)
+    if is_even and not name.startswith(
+        ("mistral-v7", "mistral-nemo")
+    ):  # whole rendering moves the tools to the newest words
+        assert harness.ids(last, tools=TOOLS) == harness.whole(as_said, tools=TOOLS)
 
     restarted = Harness(made)
     for record in harness.records:
