@@ -14,7 +14,7 @@ AT_ONCE ?= 2
 # Their environments are compiled as they are imported, for most of them never is: which is kept, whatever the caller's habit.
 test-foreign test-adapters: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv train test test-slow test-harness setup-vllm test-vllm test-foreign test-typescript test-adapters test-browser lint protos clean
+.PHONY: help venv train test test-slow test-harness test-podman setup-vllm test-vllm test-foreign test-typescript test-adapters test-browser lint protos clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -38,6 +38,12 @@ test-slow: venv  ## real runs of many minutes
 test-harness: venv  ## real harnesses through the gateway (node 20 or later; installs them into build/harnesses)
 	found=$$($(BIN)/python tools/install_harnesses.py build/harnesses) && \
 	GYRE_HARNESSES=$$found $(BIN)/python -m pytest $(EACH) tests/harness --timeout 600
+
+PODMAN ?= podman --runtime runc --cgroup-manager cgroupfs
+test-podman: venv  ## harnesses in containers (as root; Debian's podman, runc, busybox-static)
+	podman --version && test -x /bin/busybox && runc --version || \
+		{ apt-get update -qq && apt-get install -y -qq podman runc catatonit busybox-static; }
+	GYRE_PODMAN="$(PODMAN)" $(BIN)/python -m pytest tests/integration/env --timeout 300
 
 $(VLLM)/.installed: tools/setup_vllm.sh
 	PYTHON=$(PYTHON) sh tools/setup_vllm.sh $(VLLM)

@@ -17,13 +17,9 @@
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import inspect
-import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +32,7 @@ from gyre.env.driving import Access, SelfDriven
 from gyre.env.ends import Limits, Over
 from gyre.env.environment import Evidence, Score, Task
 from gyre.env.harness import tree
-from gyre.env.harness.programs import Program, fill, found, shipped, write_files
+from gyre.env.harness.programs import Program, fill, shipped, write_files
 from gyre.env.harness.relay import REQUEST_BYTES_MAX, Relay
 from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox, Subprocess
 from gyre.env.harness.testing import Tests, run_tests
@@ -50,7 +46,6 @@ IDLE_CPU_SHARE = 0.05
 DETAIL_CHARS = 1500
 SCORE_SPARE_S = 120.0
 """What `evaluate` may take beside a check that runs into its bound: for the copy, and for the end of what was run."""
-VERSION_S = 60.0
 SPENT = re.compile(
     r"(turns|calls|tokens)_exceeded|this execution has (?:made|sampled|begun) its [0-9]+ (turns|calls|tokens)"
 )
@@ -84,9 +79,9 @@ class HarnessEnvironment(SelfDriven):
                 f"harness {self.harness!r} has no row; known: {', '.join(known)}; others need a `program`"
             )
         self._program = self.program or known[self.harness]
-        self._path = self.path or os.environ.get("PATH", os.defpath)
         self._prompt = ""
         self.sandbox = self.make_sandbox()
+        self._path = self.path or self.sandbox.path
         self.exit: Exit | None = None
         """How the harness ended."""
         self.refusals: list[str] = []
@@ -114,7 +109,7 @@ class HarnessEnvironment(SelfDriven):
         async with self._copy() as sandbox:
             if hidden is not None:
                 await asyncio.to_thread(tree.overlay, hidden, sandbox.work)
-            words = [fill(word, {"python": sys.executable, "work": str(sandbox.work)}) for word in command]
+            words = [fill(word, {"python": sandbox.python, "work": str(sandbox.work)}) for word in command]
             variables = self._variables(sandbox) | {
                 "PYTHONSAFEPATH": "1"
             }  # no module of the agent's for one of Python's
@@ -129,7 +124,7 @@ class HarnessEnvironment(SelfDriven):
     @contextlib.asynccontextmanager
     async def _copy(self) -> AsyncIterator[Sandbox]:
         """Of what was left, in a sandbox of its own."""
-        sandbox = self.make_sandbox()
+        sandbox = await asyncio.to_thread(self.make_sandbox)
         try:
             await self._settle()
             self.left_out |= await asyncio.to_thread(tree.copy, self.sandbox.work, sandbox.work)
@@ -160,7 +155,7 @@ class HarnessEnvironment(SelfDriven):
         self.sandbox.move(place)
 
     def reset(self) -> list[dict[str, Any]]:
-        found(self._program, self._path)
+        self.sandbox.found(self._program.command[0], self._path)
         self.workspace = self.sandbox.work
         self._prompt = self.prepare(self.sandbox.work)
         if not isinstance(self._prompt, str) or not self._prompt:
@@ -200,14 +195,10 @@ class HarnessEnvironment(SelfDriven):
             self._is_settled = True
 
     def evidence(self) -> Evidence:
-        where = found(self._program, self._path)
-        digest = hashlib.sha256(
-            msgspec.json.encode([self._program, os.path.realpath(where)], order="sorted")
-        ).hexdigest()
-        return Evidence(
-            image_digest=f"sha256:{digest}",
-            tool_versions={self.harness or Path(where).name: version_of(where, self._path)},
-        )
+        where = self.sandbox.found(self._program.command[0], self._path)
+        what, version = self.sandbox.identity(where, self._path)
+        digest = hashlib.sha256(msgspec.json.encode([self._program, what], order="sorted")).hexdigest()
+        return Evidence(image_digest=f"sha256:{digest}", tool_versions={self.harness or Path(where).name: version})
 
     def close(self) -> None:
         self.sandbox.close()
@@ -244,14 +235,16 @@ class HarnessEnvironment(SelfDriven):
         is_going_on = self.trail is not None and self.trail.is_replay
         words = self._program.goes_on if is_going_on else self._program.command
         command = [fill(word, values) for word in words]
-        command[0] = found(self._program, self._path)
+        command[0] = self.sandbox.found(command[0], self._path)
         own = {name: fill(text, values) for name, text in self._program.environment.items()}
-        return await self.sandbox.start(command, self._variables(self.sandbox) | self._outside(api) | own, self.bounds)
+        reached = [api] if self.way_out is None else [api, self.way_out.proxy_url]
+        variables = self._variables(self.sandbox) | self._outside(api) | own
+        return await self.sandbox.start(command, variables, self.bounds, reached=reached)
 
     def _variables(self, sandbox: Sandbox) -> dict[str, str]:
         """All that a command gets to know of the environment process's variables is the path."""
-        return {
-            "PATH": self._path, "HOME": str(sandbox.home), "TMPDIR": str(sandbox.home), "LANG": "C.UTF-8", "TERM": "xterm",
+        return ({"PATH": self._path} if self._path else {}) | {
+            "HOME": str(sandbox.home), "TMPDIR": str(sandbox.home), "LANG": "C.UTF-8", "TERM": "xterm",
             "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
 
@@ -318,16 +311,3 @@ class _Idle:
         if relay.open or relay.is_holding or output != self._output or is_working:
             self._since_s, self._output = now_s, output
         return now_s - max(self._since_s, relay.touched_s)
-
-
-@functools.lru_cache(maxsize=64)
-def version_of(program: str, path: str) -> str:
-    """What `program --version` says in its first line; empty where it says nothing."""
-    try:
-        done = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=VERSION_S, stdin=subprocess.DEVNULL,
-            env={"PATH": path, "HOME": os.devnull, "LANG": "C.UTF-8"},
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return (done.stdout.strip().splitlines() or [""])[0][:100] if done.returncode == 0 else ""

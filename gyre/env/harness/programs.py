@@ -1,7 +1,10 @@
 """A harness as data: its command line, variables and files, with places for what each execution fills in (programs.toml)."""
 
+import functools
+import os
 import re
 import shutil
+import subprocess
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -14,6 +17,7 @@ from gyre.errors import InvalidInput
 PLACES = ("base", "api", "key", "model", "prompt", "work", "home", "context", "output")
 ROOTS = ("{home}/", "{work}/")
 
+VERSION_S = 60.0
 _PLACE = re.compile(r"\{\{|\}\}|\{([a-z_]*)\}|[{}]")
 
 
@@ -69,9 +73,21 @@ def write_files(program: Program, values: Mapping[str, str]) -> None:
         target.write_text(fill(text, values))
 
 
-def found(program: Program, path: str) -> str:
+def found(name: str, path: str) -> str:
     """Where the program is. Raises InvalidInput."""
-    name = program.command[0]
     if (where := shutil.which(name, path=path)) is None:
         raise InvalidInput(f"there is no program `{name}` on the path {path}")
     return where
+
+
+@functools.lru_cache(maxsize=64)
+def version_of(program: str, path: str) -> str:
+    """What `program --version` says in its first line; empty where it says nothing."""
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=VERSION_S, stdin=subprocess.DEVNULL,
+            env={"PATH": path, "HOME": os.devnull, "LANG": "C.UTF-8"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout.strip().splitlines() or [""])[0][:100] if done.returncode == 0 else ""

@@ -3,9 +3,10 @@
 | sandbox | what keeps it in |
 |---|---|
 | Subprocess | variables, a home and a working folder of its own; bounds of use; nothing of it left running (warden/); another user, on request |
+| Podman (podman.py) | the same bounds; an image of its own that it cannot write, no privileges, no network but for the ports that it is given |
 
-It is no prison: what the user may read, the command may read, and the network is open to it. A container (podman, a Kubernetes Job) is another
-`Sandbox`: `start` is all that it has to offer.
+The first is no prison: what the user may read, the command may read, and the network is open to it. What is to run elsewhere (a Kubernetes Job) is
+another `Sandbox`; none is shipped.
 """
 
 import asyncio
@@ -18,12 +19,13 @@ import tempfile
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from gyre.env.harness.programs import found, version_of
 from gyre.env.harness.warden import processes, walk
 from gyre.errors import Conflict, GyreError
 from gyre.tasks import whole
@@ -109,11 +111,35 @@ class Sandbox(ABC):
         Conflict where it does not."""
         raise Conflict(f"a {type(self).__name__} cannot be moved")
 
+    @property
+    def python(self) -> str:
+        """The interpreter in which hidden tests run there."""
+        return sys.executable
+
+    @property
+    def path(self) -> str:
+        """Folders where programs are looked for there, where nobody says others; empty: what it has itself is not to be replaced."""
+        return os.environ.get("PATH", os.defpath)
+
+    def found(self, program: str, path: str) -> str:
+        """What to start for `program`. Raises InvalidInput where it is known that there is none."""
+        return found(program, path)
+
+    def identity(self, program: str, path: str) -> tuple[str, str]:
+        """(what says which program it is, its version), of an answer of `found`."""
+        return os.path.realpath(program), version_of(program, path)
+
     @abstractmethod
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str], bounds: Bounds, grace_s: float = 5.0
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        bounds: Bounds,
+        grace_s: float = 5.0,
+        reached: Sequence[str] = (),
     ) -> Running:
-        """Start `command` in the folder `work` with `environment` and no other variables."""
+        """Start `command` in the folder `work` with `environment` and no other variables of ours. `reached`: URLs of this machine that it must get
+        through to, where it gets through to no others. Raises NotStarted, or `wait` does."""
 
     @abstractmethod
     def close(self) -> None:
@@ -164,21 +190,38 @@ class Subprocess(Sandbox):
         self._furnish(root)
 
     async def start(
-        self, command: Sequence[str], environment: Mapping[str, str], bounds: Bounds, grace_s: float = 5.0
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        bounds: Bounds,
+        grace_s: float = 5.0,
+        reached: Sequence[str] = (),
     ) -> Running:
+        return await self._watched(command, environment, bounds, grace_s)
+
+    async def _watched(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        bounds: Bounds,
+        grace_s: float,
+        container: dict[str, Any] | None = None,
+        end_first: Callable[[], object] = lambda: None,
+    ) -> "Warded":
+        """Below a warden. `container`: see warden/contained.py. `end_first`: what is done before the rest is killed, where the warden was."""
         if self._user is not None:
             await asyncio.to_thread(self._give_away)
         spec = {
             "command": list(command), "directory": str(self.work), "environment": dict(environment), "grace_s": grace_s,
             "bounds": msgspec.to_builtins(bounds), "folders": [str(self.home), str(self.work)], "user": self._user,
-            "root": str(self._root), "mark": (mark := processes.new_mark()),
+            "root": str(self._root), "mark": (mark := processes.new_mark()), "container": container,
         }  # fmt: skip
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(WARDEN), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             env={"PATH": os.defpath}, start_new_session=True, limit=LINE_BYTES_MAX, pass_fds=[self._lock],
         )  # fmt: skip
         process.stdin.write(json.dumps(spec).encode() + b"\n")
-        return _Warded(process, grace_s, mark)
+        return Warded(process, grace_s, mark, end_first)
 
     def close(self) -> None:
         self._remove()
@@ -191,9 +234,15 @@ class Subprocess(Sandbox):
                     os.chown(os.path.join(folder, name), self._user, self._user, follow_symlinks=False)
 
 
-class _Warded(Running):
-    def __init__(self, process: asyncio.subprocess.Process, grace_s: float, mark: int) -> None:
-        self._process, self._grace_s, self._mark = process, grace_s, mark
+class Warded(Running):
+    """Below a warden."""
+
+    spare_s = WARDEN_GRACE_S
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, grace_s: float, mark: int, end_first: Callable[[], object]
+    ) -> None:
+        self._process, self._grace_s, self._mark, self._end_first = process, grace_s, mark, end_first
         self.usage = {}
         self._reading = asyncio.ensure_future(self._read())
         self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -205,7 +254,7 @@ class _Warded(Running):
         with contextlib.suppress(OSError, RuntimeError):
             self._process.stdin.write(b"stop\n")
         try:
-            async with asyncio.timeout(self._grace_s + WARDEN_GRACE_S):
+            async with asyncio.timeout(self._grace_s + self.spare_s):
                 return _exit_of(await asyncio.shield(self._reading))
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
@@ -222,6 +271,7 @@ class _Warded(Running):
         self._process.stdin.close()
         if "how" in last:
             return last
+        await asyncio.to_thread(self._end_first)
         return {"how": "lost", "code": -9, "left": await asyncio.to_thread(processes.end_marked, self._mark)}
 
 

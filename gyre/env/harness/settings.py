@@ -7,6 +7,9 @@ files = "package"                        # what the working folder begins with; 
 hidden = "tests"                         # unittest tests that the agent never sees, run over a copy of what it left: all must pass
 # check = ["node", "--test"]             # in their place a command, over which `hidden` is laid: exit code 0 is success, so its word is to be trusted
 
+[podman]                                 # a container for each command, in place of a subprocess; fields of gyre.env.harness.podman.Image
+image = "localhost/mine"
+
 [bounds]                                 # what is not named here is HarnessEnvironment's; so with [check_bounds]
 cpu_s = 600
 """
@@ -20,6 +23,7 @@ import msgspec
 from gyre.env.environment import Score
 from gyre.env.harness import tree
 from gyre.env.harness.environment import HarnessEnvironment
+from gyre.env.harness.podman import Image, Podman
 from gyre.env.harness.programs import Program, fill
 from gyre.env.harness.sandbox import Bounds, Exit, Sandbox, Subprocess
 from gyre.env.harness.testing import Tests
@@ -42,7 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     is_relayed: bool = True
     request_bytes_max: int = HarnessEnvironment.request_bytes_max
     user: int | None = None
-    """Id of the user that the harness runs as; needs root's rights."""
+    """Id of the user that the harness runs as; needs root's rights. In a container that is a field of its own."""
+    podman: Image | None = None
     path: str = ""
 
 
@@ -56,6 +61,8 @@ def load(file: Path) -> type[HarnessEnvironment]:
         raise ConfigError(f"{file}: {error}") from error
     if not settings.check and not settings.hidden:
         raise ConfigError(f"{file}: nothing says what success is: give `hidden` (a folder of tests), `check`, or both")
+    if settings.podman is not None and settings.user is not None:
+        raise ConfigError(f"{file}: `user` is a subprocess's; a container's stands in [podman]")
     folders = {name: _folder(file, name, getattr(settings, name)) for name in ("files", "hidden")}
     return _made(settings, **folders)
 
@@ -109,6 +116,8 @@ def _made(settings: Settings, files: Path | None, hidden: Path | None) -> type[H
             )
 
         def make_sandbox(self) -> Sandbox:
-            return Subprocess(settings.user)
+            if settings.podman is None:
+                return Subprocess(settings.user)
+            return Podman(**msgspec.structs.asdict(settings.podman))
 
     return Described

@@ -9,7 +9,6 @@ Believed is one line, which begins with a secret of this run and comes from the 
 
 import json
 import secrets
-import sys
 from collections.abc import Mapping
 from importlib.util import decode_source
 from pathlib import Path
@@ -56,7 +55,7 @@ async def run_tests(
     said = {"secret": secret, "hidden": str(folder), "sources": _taken(folder), "pattern": pattern}
     spec.touch(mode=0o600)
     spec.write_text(json.dumps(said))
-    ended = await sandbox.run([sys.executable, "-I", "-S", str(JUDGE), str(spec)], variables, bounds)
+    ended = await sandbox.run([sandbox.python, "-I", "-S", str(JUDGE), str(spec)], variables, bounds)
     return heard(ended, secret)
 
 

@@ -24,6 +24,8 @@ CHASE_S = 0.05
 LOOKS = 3
 """Without a finding, until there is nobody."""
 KILL_S = 8.0
+THREADS_PER_PROCESS = 32
+"""For the kernel, which counts threads."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
