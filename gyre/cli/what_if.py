@@ -30,6 +30,7 @@ ROWS = (
 @click.option(
     "--limit",
     "limit_s",
+    type=click.FloatRange(0, 600, min_open=True),
     default=30.0,
     show_default=True,
     help="Seconds of simulation; what is done by then is the answer.",

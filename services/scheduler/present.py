@@ -35,6 +35,9 @@ def specification(state: State, config: SchedulerConfig, age_steps_max: int) -> 
     """
     if state.pace.group_cell_s <= 0.0 or not state.estimates:
         raise Conflict("nothing is known yet of what training costs: ask again when the first steps are done")
+    for what, kind in (("train", "standalone"), ("serve", "training")):
+        if all(cell.kind == kind for cell in _there(state)):
+            raise Conflict(f"no cell that may {what} is there now: ask again when one has come back")
     workload, slowdown, mean_s, basis = _workload(state)
     cluster, costs = _cluster(state, slowdown, mean_s)
     scheduler = _scheduler(state, config)
@@ -126,13 +129,16 @@ def _scheduler(state: State, config: SchedulerConfig) -> dict[str, Any]:
     No planner is simulated here, and elastic_plus is two way where it never plans: as it is now, or all through where another mode asks what it
     would do.
     """
-    there = _there(state)
+    kinds = [cell.kind for cell in _there(state)]
+    training = kinds.count("training")
+    # What was added to a fixed split never trains either.
+    standalone = len(kinds) - training if config.mode == "async" else kinds.count("standalone")
     knobs = state.knobs
     plan_every = config.plan_every_bursts if config.mode == "elastic_plus" and not knobs.is_two_way else 0
     sizes = [len(group.tokens) for group in state.history.groups] or [config.group_size]
     return msgspec.to_builtins(config) | {
-        "cells": len(there), "training_cells": sum(cell.kind == "training" for cell in there),
-        "standalone_cells": sum(cell.kind == "standalone" for cell in there), "groups_per_step": max(1, round(state.groups_per_step)),
+        "cells": len(kinds), "training_cells": training, "standalone_cells": standalone,
+        "groups_per_step": max(1, round(state.groups_per_step)),
         "group_size": max(sizes), "steps_per_publish": knobs.steps_per_publish, "extra_depth_steps": knobs.extra_depth_steps,
         "release_share": knobs.release_share, "order": knobs.order, "plan_every_bursts": plan_every,
     }  # fmt: skip

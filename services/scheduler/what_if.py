@@ -12,19 +12,27 @@ import sys
 import tomllib
 from typing import Any
 
+import msgspec
+
 from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.config import SchedulerConfig
-from gyre.errors import InvalidInput, Overloaded, Unavailable
+from gyre.config.staleness import burst_max, depth_steps, law_steps
+from gyre.errors import Conflict, InvalidInput, Overloaded, Unavailable
 from services.scheduler.child import begin, lines_of
 from services.scheduler.core import State
 from services.scheduler.present import measured_step_s, specification
 from services.scheduler.simulator import parse, simulate
+from services.scheduler.simulator.bounds import SLOTS_MAX, SLOTS_PER_NODE_MAX
 
 LIMIT_S, LIMIT_S_MAX = 30.0, 600.0
 SEEDS, SEEDS_MAX = 8, 100
 KNOBS_MAX = 32
-CELLS_MAX = 1024
-"""As `scheduler.cells` has it."""
+NOT_SIMULATED = frozenset({
+    "aging_s", "anneal_steps", "anneal_to", "evaluation_concurrency_max", "evaluations_max", "plan_measure", "snapshot_facts", "starvation_s",
+    "tenant_weights",
+})  # fmt: skip
+"""Of one tenant's tasks, which come when they are needed, nothing waits; no planner, no evaluation and no temperature is simulated. With such a knob
+both variants would be the same."""
 HOUR_S = 3600.0
 _MEASURES = ("step_h", "staleness_mean", "staleness_max", "token_staleness_mean", "timed_out_share", "idle_share")
 
@@ -45,8 +53,11 @@ class WhatIf:
                 f"seeds is 1 to {SEEDS_MAX} and limit_s up to {LIMIT_S_MAX:g}, not {seeds} and {limit_s:g}"
             )
         base, basis = specification(state, self._config, self._age_steps_max)
+        try:
+            parse(base)
+        except InvalidInput as error:
+            raise Conflict(f"this run cannot be simulated as it is now: {error}") from error
         changed = with_knobs(base, dict(request.knobs))
-        parse(base)
         parse(changed)
         if self._busy.locked():
             raise Overloaded("another what-if is being simulated", retry_after_s=5.0)
@@ -61,32 +72,55 @@ class WhatIf:
 
 
 def with_knobs(base: dict[str, Any], knobs: dict[str, str]) -> dict[str, Any]:
-    """`base` with fields of its scheduler section replaced. Raises InvalidInput for what is no field or no TOML value."""
+    """`base` with fields of its scheduler section replaced. Raises InvalidInput for what is no field, no value of it, or changes nothing that is
+    simulated, in the names that the run's configuration has."""
     if not knobs or len(knobs) > KNOBS_MAX:
         raise InvalidInput(f"name 1 to {KNOBS_MAX} knobs, e.g. extra_depth_steps = 1")
     scheduler, cluster = dict(base["scheduler"]), dict(base["cluster"])
+    simulated = ", ".join(sorted(scheduler.keys() - NOT_SIMULATED))
     for name, text in knobs.items():
         if name not in scheduler:
-            raise InvalidInput(f"scheduler has no field {name[:80]!r}; it has {', '.join(sorted(scheduler))}")
+            raise InvalidInput(f"scheduler has no field {name[:80]!r}; it has {simulated}")
+        if name in NOT_SIMULATED:
+            raise InvalidInput(f"scheduler.{name} changes nothing that a what-if simulates; it simulates {simulated}")
         try:
             scheduler[name] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             scheduler[name] = text
+    chosen = _checked(scheduler, base["training"]["age_steps_max"])
     if (
         "cell_capacity" in knobs
     ):  # of every cell, whatever they hold now; a simulated cell's capacity is its node's slots
-        cluster["slots_per_node"], cluster["cell_slots"] = scheduler["cell_capacity"], []
-    elif "cells" in knobs:
-        cluster["cell_slots"] = _slots_of(scheduler["cells"], cluster)
+        if chosen.cell_capacity > min(SLOTS_PER_NODE_MAX, SLOTS_MAX / chosen.cells):
+            raise InvalidInput(
+                f"scheduler.cell_capacity {chosen.cell_capacity} in {chosen.cells} cells is more than can be simulated: at most "
+                f"{int(min(SLOTS_PER_NODE_MAX, SLOTS_MAX / chosen.cells))}"
+            )
+        cluster["slots_per_node"], cluster["cell_slots"] = chosen.cell_capacity, []
+    elif "cells" in knobs:  # cells that are there hold what they hold now, further ones what is configured
+        further = [int(cluster["slots_per_node"])] * chosen.cells
+        cluster["cell_slots"] = (cluster["cell_slots"] + further)[: chosen.cells]
     return base | {"scheduler": scheduler, "cluster": cluster}
 
 
-def _slots_of(cells: Any, cluster: dict[str, Any]) -> list[int]:
-    """Cells that are there hold what they hold now, further ones what is configured. A number that is none is left for `parse` to refuse."""
-    there = cluster["cell_slots"]
-    if type(cells) is not int or not 0 < cells <= CELLS_MAX:
-        return there
-    return (there + [int(cluster["slots_per_node"])] * cells)[:cells]
+def _checked(scheduler: dict[str, Any], age_steps_max: int) -> SchedulerConfig:
+    """The section as a configuration has it. Raises InvalidInput."""
+    try:
+        chosen = msgspec.convert(scheduler, SchedulerConfig, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error).replace("$.", "scheduler.")) from error
+    if (law := law_steps(chosen)) > age_steps_max:
+        burst, depth = chosen.steps_per_publish, depth_steps(age_steps_max, chosen.steps_per_publish, chosen.dispatch)
+        possible = (
+            f"scheduler.extra_depth_steps is at most {depth:g} then"
+            if depth >= 0
+            else f"bursts of {burst} steps are that stale by themselves, scheduler.steps_per_publish is at most "
+            f"{burst_max(age_steps_max, chosen.dispatch)}"
+        )
+        raise InvalidInput(
+            f"this run's trajproc.age_steps_max {age_steps_max} is below the mean staleness {law:g} of these knobs: {possible}"
+        )
+    return chosen
 
 
 def summary(pairs: list[list[dict[str, float]]]) -> pb.WhatIfResponse:

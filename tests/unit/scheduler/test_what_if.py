@@ -5,6 +5,7 @@ from copy import deepcopy
 
 import pytest
 
+from gyre.api.scheduler.v1 import scheduler_pb2 as pb
 from gyre.config import Config, SchedulerConfig
 from gyre.errors import Conflict, InvalidInput
 from gyre.records import CellReported
@@ -67,10 +68,22 @@ def test_knobs_are_toml_and_impossible_ones_say_what_is_possible(lived):
         ({"extra_depth_steps": "-1"}, "extra_depth_steps"),
         ({"mode": "async"}, "training_cells"),
         ({"mode": "x"}, "mode"),
-        ({"steps_per_publish": "1000000"}, "would be dispatched ahead .*at most 1,000,000 executions"),
-        ({"extra_depth_steps": "1e9"}, "would be dispatched ahead"),
-        ({"cell_capacity": "1e300"}, "<= 100000.0 .*slots_per_node"),
-        ({"cells": "1024", "cell_capacity": "1000"}, "hold 1,024,000 executions at once"),
+        ({"extra_depth_steps": "nan"}, "scheduler.extra_depth_steps"),
+        ({"cell_capacity": "0"}, ">= 1 - at `scheduler.cell_capacity`"),
+        ({"cell_capacity": "much"}, "`int`, got `str` - at `scheduler.cell_capacity`"),
+        ({"cell_capacity": "1000000000000"}, "scheduler.cell_capacity 1000000000000 in 4 cells .* at most 100000"),
+        ({"cells": "1024", "cell_capacity": "1000"}, "scheduler.cell_capacity 1000 in 1024 cells .* at most 976"),
+        ({"cell_capacity": "7"}, "group_size 8 is larger than any cell: at most 7"),
+        (
+            {"steps_per_publish": "6", "extra_depth_steps": "7"},
+            "age_steps_max 8 is below .* 9.5 .*extra_depth_steps is at most 5.5",
+        ),
+        ({"steps_per_publish": "30"}, "bursts of 30 steps .*steps_per_publish is at most 17"),
+        ({"tiers": "[{name = 'a', concurrency_max = 0}]"}, r">= 1 - at `scheduler.tiers\[0\].concurrency_max`"),
+        (
+            {"tenant_weights": "{a = 2.0}"},
+            "changes nothing that a what-if simulates; it simulates cell_capacity, cells",
+        ),
     ):
         with pytest.raises(InvalidInput, match=why):
             parse(what_if.with_knobs(base, knobs))
@@ -105,6 +118,38 @@ def test_the_cap_of_age_of_the_run_holds_in_what_is_simulated(lived):
     assert simulate(parse(base), 1).staleness_max <= 2
     with pytest.raises(InvalidInput, match="age_steps_max 2 is below the mean staleness"):
         parse(what_if.with_knobs(base, {"extra_depth_steps": "4"}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "lost", "why"), [
+        ({}, ("cell-0", "cell-1", "cell-2", "cell-3"), "no cell that may train"),
+        ({"standalone_cells": 1}, ("cell-0", "cell-1", "cell-2"), "no cell that may train"),
+        ({"mode": "async", "training_cells": 1, "standalone_cells": 3}, ("cell-0",), "no cell that may train"),
+        ({"mode": "async", "training_cells": 1, "standalone_cells": 3}, ("cell-1", "cell-2", "cell-3"), "no cell that may serve"),
+        ({}, (), "cannot be simulated as it is now: .*larger than any cell"),
+    ],
+)  # fmt: skip
+async def test_a_run_that_cannot_go_on_as_it_is_is_not_blamed_on_the_knobs(mode, lost, why):
+    """D15: cells that are lost, or hold less than a group: a conflict with the present that says what of it, and not invalid input."""
+    world = World(parse({**TREE, "scheduler": {**TREE["scheduler"], **mode}}), 7)
+    world.until_step(10)
+    for cell in world.state.cells:
+        capacity = 0 if cell in lost else 16 if lost else 7
+        world.state.fleet.reported(CellReported(cell=cell, capacity=capacity, at_s=1e12))
+    with pytest.raises(Conflict, match=why):
+        await what_if.WhatIf(world.spec.scheduler, CAP).ask(
+            world.state, pb.WhatIfRequest(knobs={"extra_depth_steps": "1"})
+        )
+
+
+def test_a_cell_that_joined_a_fixed_split_serves_in_what_is_simulated():
+    """D15, A9: async with 1 + 3 cells and a fifth that came later: 1 + 4."""
+    split = {"mode": "async", "training_cells": 1, "standalone_cells": 3}
+    world = World(parse({**TREE, "scheduler": {**TREE["scheduler"], **split}}), 7)
+    world.until_step(10)
+    world.state.fleet.reported(CellReported(cell="cell-9", capacity=16, at_s=1e12))
+    found = parse(specification(world.state, world.spec.scheduler, CAP)[0]).scheduler
+    assert (found.cells, found.training_cells, found.standalone_cells) == (5, 1, 4)
 
 
 def test_what_was_measured_is_brought_within_what_can_be_simulated(lived):
