@@ -11,7 +11,7 @@ Whatever happens to the server (kill -9, restart), these calls wait and go on; n
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from gyre import key_files
 from gyre.bus import streams
 from gyre.bus.access import inbox_prefix
+from gyre.bus.publishing import Publishing
 from gyre.bus.pull import Pull
 from gyre.bus.subjects import PREFIX, natural_key, subject_of, subject_pattern
 from gyre.errors import Conflict, InvalidInput, Unavailable
@@ -95,6 +96,7 @@ class Bus:
         self.run = run
         self.service = service
         self.js: JetStreamContext = client.jetstream(timeout=PUBLISH_TIMEOUT_S)
+        self._publishing = Publishing(client)
         self.on_dead_letter: Callable[[str, str], None] | None = None
         """Told subject and reason of each message that is set aside."""
 
@@ -128,11 +130,18 @@ class Bus:
     async def publish(
         self, record: msgspec.Struct, traceparent: str = "", deadline_s: float | None = None, after: int | None = None
     ) -> int:
-        """Store a record on its stream; returns its sequence. Waits through an absent server up to `deadline_s` (for ever by default).
+        """Store a record on its stream; returns its sequence. As `give` and what that answers."""
+        return await (await self.give(record, traceparent, deadline_s, after))
+
+    async def give(
+        self, record: msgspec.Struct, traceparent: str = "", deadline_s: float | None = None, after: int | None = None
+    ) -> Awaitable[int]:
+        """Send a record to its stream; what is answered must be awaited, and says its sequence once it is stored. That waits through an absent
+        server up to `deadline_s` (for ever by default).
 
         `after`: store it only if that is the sequence of the newest record of its subject (0: of none), so that of two who write there one is told.
-        Raises InvalidInput for what can never be stored (no subject, larger than the server takes), Unavailable at the deadline, Conflict when
-        somebody else has written after `after`.
+        Raises InvalidInput for what can never be stored (no subject, larger than the server takes). What is answered raises Unavailable at the
+        deadline, Conflict when somebody else has written after `after`.
         """
         headers = {
             "Nats-Msg-Id": f"{self.run}.{natural_key(record)}",
@@ -147,18 +156,33 @@ class Bus:
             headers["Gyre-Policy-Version"] = str(version)
         if after is not None:
             headers[EXPECTED] = str(after)
-        return await self._publish(subject_of(self.run, record), encode(record), headers, deadline_s)
+        return await self._give(subject_of(self.run, record), encode(record), headers, deadline_s)
 
-    async def _publish(self, subject: str, data: bytes, headers: dict[str, str], deadline_s: float | None) -> int:
+    async def _give(
+        self, subject: str, data: bytes, headers: dict[str, str], deadline_s: float | None
+    ) -> Awaitable[int]:
         if len(data) > self.client.max_payload > 0:
             raise InvalidInput(
                 f"{subject}: {len(data)} bytes, the bus takes {self.client.max_payload}; use the blob store"
             )
         loop = asyncio.get_running_loop()
         end_s = None if deadline_s is None else loop.time() + deadline_s
+        answer: asyncio.Future[int]
+        try:
+            answer = await self._publishing.give(subject, data, headers, PUBLISH_TIMEOUT_S)
+        except Exception as error:
+            answer = loop.create_future()
+            answer.set_exception(error)
+        return self._until_stored(answer, subject, data, headers, end_s)
+
+    async def _until_stored(
+        self, answer: asyncio.Future[int], subject: str, data: bytes, headers: dict[str, str], end_s: float | None
+    ) -> int:
+        """Again and again; the server knows a repeated message by its name."""
+        loop = asyncio.get_running_loop()
         while True:
             try:
-                return (await self.js.publish(subject, data, headers=headers, timeout=PUBLISH_TIMEOUT_S)).seq
+                return await answer
             except Exception as error:
                 if getattr(error, "err_code", None) == WRONG_LAST_SEQUENCE:
                     return await self._stored(subject, data, error)
@@ -166,6 +190,8 @@ class Bus:
                     raise Unavailable(f"{subject} was not stored: {error}") from error
                 log.warning("publish to %s: %r; trying again", subject, error)
                 await asyncio.sleep(RECONNECT_WAIT_S)
+            with contextlib.suppress(Exception):
+                answer = await self._publishing.give(subject, data, headers, PUBLISH_TIMEOUT_S)
 
     async def _stored(self, subject: str, data: bytes, error: Exception) -> int:
         """The newest of its subject is ours all the same where only the server's answer to an earlier try was lost. Raises Conflict."""
@@ -179,7 +205,7 @@ class Bus:
         headers = {"Gyre-Reason": reason[:500], "Gyre-Subject": subject, "Gyre-Service": self.service}
         if sequence:
             headers["Nats-Msg-Id"] = f"{self.run}.dead.{self.service}.{subject}.{sequence}"
-        await self._publish(f"{PREFIX}.{self.run}.dead.{self.service}", data, headers, deadline_s=10)
+        await (await self._give(f"{PREFIX}.{self.run}.dead.{self.service}", data, headers, deadline_s=10))
         if self.on_dead_letter is not None:
             self.on_dead_letter(subject, reason)
 

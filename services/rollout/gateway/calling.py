@@ -154,11 +154,9 @@ class Calling:
     async def _store(self, call: Call, running: Running, record: CallRecorded, parsed: Parsed) -> Reply:
         """Durable, and known to its session, when it returns. What follows is made ready while the bus stores: nothing of it is known, or leaves,
         before; and whatever cannot be made of it, what is on record is known."""
-        storing = asyncio.create_task(call.entry.put(self._bus, record, call.claims.traceparent))
+        stored = await call.entry.put(self._bus, record, call.claims.traceparent)
         ready: Ready | None = None
         try:
-            await asyncio.sleep(0)  # the record is given to the bus's client,
-            await asyncio.sleep(0)  # and leaves
             try:
                 ready = call.entry.session.ready(record, self._model, parsed)
             except Exception:
@@ -167,7 +165,7 @@ class Calling:
             reply = reply_of(record, running.model, parsed)
             running.draft(reply)
         finally:
-            await storing
+            await stored
             call.entry.session.take(record, self._model, ready)
             running.is_recorded = True
             self.recorded += 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from gyre.bus import Bus
@@ -124,11 +124,16 @@ class Open:
         self.preparing -= 1
         self.reading.release()
 
-    async def put(self, bus: Bus, record: CallRecorded, traceparent: str) -> None:
-        """On record. Raises Conflict when another gateway has written since."""
+    async def put(self, bus: Bus, record: CallRecorded, traceparent: str) -> Awaitable[object]:
+        """On its way to its stream; what is answered must be awaited: then it is on record. That raises Conflict when another gateway has written
+        since."""
         if self.newest is None:
-            await bus.publish(record, traceparent=traceparent)
-            return
+            return await bus.give(record, traceparent=traceparent)
+        storing = asyncio.create_task(self._put_next(bus, record, traceparent))
+        await asyncio.sleep(0)  # it leaves, unless another one is being stored
+        return storing
+
+    async def _put_next(self, bus: Bus, record: CallRecorded, traceparent: str) -> None:
         async with self.writing:
             self.newest = await bus.publish(record, traceparent=traceparent, after=self.newest)
 

@@ -9,6 +9,8 @@ from typing import ClassVar
 import msgspec
 import pytest
 from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NotAnswered
 
 from gyre import records as r
 from gyre.bus import work
@@ -57,6 +59,30 @@ async def test_a_follower_sees_every_fact_once_in_order_through_a_killed_server(
         await until(lambda: 4 in seen)
         following.cancel()
         assert seen == [0, 1, 2, 3, 4]
+
+
+async def test_what_is_given_has_left_and_its_answer_is_its_place_in_the_stream(tmp_path):
+    """B1: a reply waits for nothing but the server; a repeated record is the stored one, a subject that no stream takes is said so."""
+    async with TestRun(tmp_path) as run:
+        trainer = await run.bus("trainer")
+        first = await trainer.publish(opened(0))
+        stored = await trainer.give(opened(1))
+        assert trainer.client.pending_data_size == 0, "it left before the loop had another turn"
+        assert await stored == first + 1
+        assert await trainer.publish(opened(1)) == first + 1
+        subject = subject_of(trainer.run, opened(2))
+        late = await trainer._publishing.give(subject, r.encode(opened(2)), {}, 0.0)
+        with pytest.raises(NotAnswered):
+            await late
+        nowhere = await trainer._publishing.give(subject, r.encode(opened(2)), {}, 3.0)
+        (name,) = trainer._publishing._asked
+        nobody = Msg(
+            _client=trainer.client, subject=trainer._publishing._inbox + name, data=b"", headers={"Status": "503"}
+        )
+        await trainer._publishing._come(nobody)
+        with pytest.raises(NoRespondersError):
+            await nowhere
+        await until(lambda: not trainer._publishing._asked)
 
 
 async def test_unacknowledged_work_comes_again_with_a_higher_delivery_count(tmp_path):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Awaitable
 from functools import cache, partial
 
 import pytest
@@ -64,7 +65,13 @@ class BusDouble:
         self.stored.set()
 
     async def publish(self, record, traceparent: str = "") -> int:
+        return await (await self.give(record, traceparent))
+
+    async def give(self, record, traceparent: str = "") -> Awaitable[int]:
         self.asked.append(record)
+        return self._storing(record)
+
+    async def _storing(self, record) -> int:
         await self.stored.wait()
         self.records.append(record)
         return len(self.records)
