@@ -47,6 +47,7 @@ async def run(context: Context) -> None:
             watched.push(fact)
 
     feed = Feed(bus, state, on_fact, sequence)
+    await feed.check_whole()
     server = context.rpc_server("scheduler")
     what_if = WhatIf(context.config.scheduler, context.config.trajproc.age_steps_max)
     server.add(service.add_SchedulerServiceServicer_to_server, Scheduler(feed, context.clock, watched, what_if),

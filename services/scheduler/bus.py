@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from gyre.bus import Bus
+from gyre.bus import Bus, streams
+from gyre.errors import GaveUp
 from gyre.records import Fact, GroupDispatched, TaskDispatched
 from gyre.records.lifecycle import ExecutionState
 from gyre.telemetry import emit_span
@@ -37,6 +38,21 @@ class Feed:
         self._on_fact = on_fact
         self._live_after = float("inf")
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def check_whole(self) -> None:
+        """Raises GaveUp where the beginning of the run is neither in the state nor on the stream: what would be folded is no state of it. Behind
+        a snapshot, facts that are gone may have been of no concern, so they are only told of."""
+        first = (await self.bus.js.stream_info(streams.FACTS)).state.first_seq
+        if first > self.sequence + 1 and self.sequence == 0:
+            raise GaveUp(
+                f"the facts before {first} were removed from {streams.FACTS}, and no snapshot holds them: begin a new run"
+            )
+        if first > self.sequence + 1:
+            log.warning(
+                "the facts from %d to %d were removed from the stream, and the snapshot is older",
+                self.sequence + 1,
+                first - 1,
+            )
 
     async def follow(self) -> None:
         """Fold for ever."""

@@ -1,7 +1,11 @@
 """The scheduler's side of the bus, with a bus that only counts."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 
+from gyre.errors import GaveUp
 from gyre.records import GroupDispatched, TaskDispatched
 from services.scheduler import bus as shell
 from services.scheduler.bus import PUBLISHES_AT_ONCE, Feed
@@ -66,3 +70,20 @@ async def test_after_a_restart_what_was_not_leased_is_offered_the_same_way(count
     apply(state, facts.leased("g000000-e0"))
     assert await counting.feed.offer_again() == len(counting.sent) == 1499
     assert counting.held_max <= PUBLISHES_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("sequence", "first", "is_whole"), [(0, 0, True), (0, 1, True), (0, 2, False), (40, 7, True), (40, 41, True), (40, 50, True)]
+)  # fmt: skip
+async def test_a_run_whose_first_facts_are_gone_is_not_begun_anew(sequence, first, is_whole, caplog):
+    """A state folded from the middle of a run would be none of it: its tasks unknown, no training asked for, and nobody told. With a snapshot it
+    goes on, and facts between the two that are gone are told of."""
+
+    class Js:
+        async def stream_info(self, name):
+            return SimpleNamespace(state=SimpleNamespace(first_seq=first))
+
+    feed = Feed(SimpleNamespace(js=Js()), State(SETTINGS), lambda state, fact: None, sequence)
+    with nullcontext() if is_whole else pytest.raises(GaveUp, match=r"facts before 2 were removed .* begin a new run"):
+        await feed.check_whole()
+    assert ("from 41 to 49" in caplog.text) == (first == 50)
