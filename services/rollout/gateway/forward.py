@@ -36,7 +36,7 @@ class Forward:
         if self._http is not None:
             await self._http.close()
 
-    async def __call__(self, request: web.Request, address: str, execution: str) -> web.StreamResponse:
+    async def __call__(self, request: web.BaseRequest, address: str, execution: str) -> web.StreamResponse:
         """The answer of the gateway at `address`. Raises Unavailable when it gives none, and what Patience raises."""
         if FORWARDED in request.headers:
             raise Unavailable(f"this session is served at {address} now; ask again")

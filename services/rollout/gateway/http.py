@@ -17,7 +17,6 @@ import json
 import logging
 import ssl  # noqa: F401  aiohttp's own import of it is lazy and slow on the first request
 import time
-from collections.abc import Awaitable, Callable
 from functools import cache, partial
 
 from aiohttp import HttpVersion11, web
@@ -29,23 +28,20 @@ from services.rollout.core.options import BadRequest, clean
 from services.rollout.core.reply import Head, Reply, ReplyStream, error_body, model_body, models_body
 from services.rollout.core.request import MODEL_CHARS_MAX, ChatRequest
 from services.rollout.core.wires import Pace, Wire, pace_of, wire_of
+from services.rollout.gateway import paths
 from services.rollout.gateway.callroles import CallRoles
 from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.forward import Forward
 from services.rollout.gateway.patience import Patience, TooSlow
 from services.rollout.gateway.running import Draft, ExecutionOver, Running
-from services.rollout.gateway.server import Runner
+from services.rollout.gateway.server import Handler, Server
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 KEEP_ALIVE_S = 5.0
 """A stream without news says so this often, so that no proxy or client takes it for dead."""
 MODEL_NAME = "policy"
 JSON = "application/json; charset=utf-8"
-BASES = "{base:/*(?:v1/+){0,2}}"
-"""Before a path's own words: clients differ in whether `/v1` and a slash belong to a base URL, and one URL is given to all of them."""
 MESSAGE_CHARS_MAX = 1000
 """An error's text may quote what was wrong, but not all of it."""
 
@@ -64,27 +60,18 @@ class HttpGateway:
         self._streams = streams
         self._patience = Patience()
         self._forward = Forward(self._patience, calls.is_served_at)
-        app = web.Application(client_max_size=request_bytes_max, middlewares=[self._watched, _errors])
-        app.router.add_get("/", self._root)
-        app.router.add_get("/healthz", self._health)
-        for base, end in (("/v1/", ""), (f"/{BASES}", "{end:/?}")):
-            for words in ("chat/completions", "messages", "responses"):
-                app.router.add_post(f"{base}{words}{end}", self._call, expect_handler=_go_on)
-            for words in ("messages/count_tokens", "responses/input_tokens"):
-                app.router.add_post(f"{base}{words}{end}", self._count, expect_handler=_go_on)
-            app.router.add_get(f"{base}models{end}", self._models)
-            app.router.add_get(f"{base}models/{{model:.+}}", self._model)
-        # Unpacking is refused: a packed body's size says nothing about what it becomes.
-        self._runner = Runner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, auto_decompress=False
-        )
+        self._handlers: dict[str, Handler] = {
+            "": self._root, "healthz": self._health, paths.MODELS: self._models, paths.MODEL: self._model,
+            **dict.fromkeys(paths.CALLS, self._call), **dict.fromkeys(paths.COUNTS, self._count),
+        }  # fmt: skip
+        self._server = Server(self._answered, request_bytes_max)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=1.0)
 
     async def start(self, address: str) -> None:
         """Raises Unavailable when the port is taken."""
         host, _, port = address.rpartition(":")
         await self._runner.setup()
-        assert self._runner.server is not None
-        self._patience.start(self._runner.server)
+        self._patience.start(self._server)
         try:
             await web.TCPSite(self._runner, host, int(port), backlog=1024).start()
         except OSError as error:
@@ -95,32 +82,55 @@ class HttpGateway:
         await self._runner.cleanup()
         await self._forward.close()
 
-    @web.middleware
-    async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Whatever happens is an answer, in the words of the API that was asked."""
         self._patience.begins(request)
         try:
-            return await handler(request)
+            return await self._handler_of(request)(request)
+        except asyncio.CancelledError:
+            raise
+        except ConnectionResetError:  # nobody is there to be told, or its answer was broken off
+            if request.transport is not None:
+                request.transport.close()
+            return web.Response()
+        except Exception as error:
+            status, body, headers = _answer(error)
+            if status == 500:
+                log.exception("a defect while answering %s", request.path)
+            with contextlib.suppress(ConnectionResetError):
+                said = wire_of(request.path, request.headers).error(status, body)
+                return web.json_response(said, status=status, headers=headers)
+            raise
         finally:
             self._patience.ends(request)
 
-    async def _health(self, _request: web.Request) -> web.Response:
+    def _handler_of(self, request: web.BaseRequest) -> Handler:
+        if (found := paths.place_of(request.path)) is None:
+            raise web.HTTPNotFound
+        place, _ = found
+        if request.method not in paths.METHODS[place]:
+            raise web.HTTPMethodNotAllowed(request.method, paths.METHODS[place])
+        return self._handlers[place]
+
+    async def _health(self, _request: web.BaseRequest) -> web.Response:
         return web.json_response({"status": "ok", "sessions": self._calls.sessions})
 
-    async def _models(self, request: web.Request) -> web.Response:
+    async def _models(self, request: web.BaseRequest) -> web.Response:
         self._claims(request)
         return web.json_response(models_body(MODEL_NAME, self._context_max))
 
-    async def _model(self, request: web.Request) -> web.Response:
+    async def _model(self, request: web.BaseRequest) -> web.Response:
         self._claims(request)
-        return web.json_response(model_body(clean(request.match_info["model"][:MODEL_CHARS_MAX]), self._context_max))
+        _, name = paths.place_of(request.path) or ("", "")
+        return web.json_response(model_body(clean(name[:MODEL_CHARS_MAX]), self._context_max))
 
-    async def _root(self, request: web.Request) -> web.Response:
+    async def _root(self, request: web.BaseRequest) -> web.Response:
         """Claude Code looks whether anybody is there (HEAD) before its first call."""
         if request.method != "HEAD":
             raise web.HTTPNotFound
         return web.Response()
 
-    async def _count(self, request: web.Request) -> web.StreamResponse:
+    async def _count(self, request: web.BaseRequest) -> web.StreamResponse:
         """What the prompt of such a call would be, in tokens; no call is made."""
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
@@ -128,7 +138,7 @@ class HttpGateway:
         asked = wire.parse_count(await self._body(request, claims), self._calls.memory(claims))
         return web.json_response(wire.counted(await self._calls.count_tokens(claims, asked)))
 
-    async def _call(self, request: web.Request) -> web.StreamResponse:
+    async def _call(self, request: web.BaseRequest) -> web.StreamResponse:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
             return await self._forward(request, address, claims.execution_id)
@@ -145,7 +155,7 @@ class HttpGateway:
             self._calls.hang_up(running)
 
     async def _stream(
-        self, request: web.Request, wire: Wire, asked: ChatRequest, running: Running, pace: Pace
+        self, request: web.BaseRequest, wire: Wire, asked: ChatRequest, running: Running, pace: Pace
     ) -> web.StreamResponse:
         stream = wire.stream(Head(running.call_id, running.model, running.created_s, running.prompt_tokens), asked)
         line = _Line(request, running, stream, self._patience, pace.quiet_s)
@@ -169,13 +179,13 @@ class HttpGateway:
         await self._patience.end(request, line.response)
         return line.response
 
-    async def _body(self, request: web.Request, claims: Claims) -> bytes:
+    async def _body(self, request: web.BaseRequest, claims: Claims) -> bytes:
         packed = request.headers.get("content-encoding", "").strip().lower()
         if packed not in ("", "identity"):
             raise _Packed(f"content-encoding {packed[:80]}: send the body as it is")
         return await self._patience.body(request, claims.execution_id)
 
-    def _claims(self, request: web.Request) -> Claims:
+    def _claims(self, request: web.BaseRequest) -> Claims:
         """Of whichever key is right: clients fill the other header with what they find in their environment."""
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         for key in (bearer if scheme.lower() == "bearer" else "", request.headers.get("x-api-key", "")):
@@ -188,7 +198,7 @@ class _Line:
     """A stream on its way out: its headers with the first word, its opening before the first part of the reply."""
 
     def __init__(
-        self, request: web.Request, running: Running, stream: ReplyStream, patience: Patience, quiet_s: float
+        self, request: web.BaseRequest, running: Running, stream: ReplyStream, patience: Patience, quiet_s: float
     ) -> None:
         """`quiet_s` is to pass before a sign of life may be the first word."""
         self._request, self._running, self._stream, self._patience = request, running, stream, patience
@@ -230,39 +240,12 @@ def _names(running: Running) -> dict[str, str]:
     return {"x-request-id": running.call_id, "request-id": running.call_id}
 
 
-async def _go_on(request: web.Request) -> None:
-    """Of a client that waits for leave to send its body; any other expectation is nobody's concern."""
-    if request.version >= HttpVersion11 and request.headers.get("expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0
-
-
 class _WrongKey(GyreError):
     code = "invalid_api_key"
 
 
 class _Packed(GyreError):
     code = "unsupported_encoding"
-
-
-@web.middleware
-async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except asyncio.CancelledError:
-        raise
-    except ConnectionResetError:  # nobody is there to be told, or its answer was broken off
-        if request.transport is not None:
-            request.transport.close()
-        return web.Response()
-    except Exception as error:
-        status, body, headers = _answer(error)
-        if status == 500:
-            log.exception("a defect while answering %s", request.path)
-        with contextlib.suppress(ConnectionResetError):
-            said = wire_of(request.path, request.headers).error(status, body)
-            return web.json_response(said, status=status, headers=headers)
-        raise
 
 
 def _answer(error: Exception) -> tuple[int, dict, dict[str, str]]:

@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from gyre.errors import GyreError, Overloaded
 
@@ -57,18 +57,19 @@ class Patience:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
 
-    def begins(self, request: web.Request) -> None:
+    def begins(self, request: web.BaseRequest) -> None:
         self._has_asked.add(request.protocol)
         self._busy[request.protocol] = self._busy.get(request.protocol, 0) + 1
 
-    def ends(self, request: web.Request) -> None:
+    def ends(self, request: web.BaseRequest) -> None:
         self._busy.pop(request.protocol, None)
         self._since_s[request.protocol] = time.monotonic()
 
-    async def body(self, request: web.Request, execution: str) -> bytes:
+    async def body(self, request: web.BaseRequest, execution: str) -> bytes:
         """Raises TooSlow, HTTPRequestEntityTooLarge, Overloaded."""
         if request.content.is_eof():
             return await _whole(request, _nothing)
+        await _go_on(request)
         held = 0
 
         def hold(size: int) -> None:
@@ -94,16 +95,16 @@ class Patience:
             elif held:
                 self._coming[execution] = left
 
-    async def write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+    async def write(self, request: web.BaseRequest, response: web.StreamResponse, data: bytes) -> None:
         """Raises ConnectionResetError."""
         await self._taken(request, response.write(data))
 
-    async def end(self, request: web.Request, response: web.StreamResponse) -> None:
+    async def end(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         """Of a stream: all that it was told is taken. Raises ConnectionResetError."""
         await self._taken(request, response.write_eof())
 
     @staticmethod
-    async def _taken(request: web.Request, writing: Awaitable[None]) -> None:
+    async def _taken(request: web.BaseRequest, writing: Awaitable[None]) -> None:
         try:
             async with asyncio.timeout(TAKE_S):
                 await writing
@@ -139,7 +140,7 @@ def _files_max() -> int:
     return wanted
 
 
-def _declared(request: web.Request) -> int:
+def _declared(request: web.BaseRequest) -> int:
     """Bytes that are said to come. Raises HTTPRequestEntityTooLarge."""
     size = request.content_length or 0
     if size > request.client_max_size:
@@ -147,11 +148,18 @@ def _declared(request: web.Request) -> int:
     return size
 
 
+async def _go_on(request: web.BaseRequest) -> None:
+    """To a client that waits for leave to send its body; any other expectation is nobody's concern."""
+    if request.version >= HttpVersion11 and request.headers.get("expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+
+
 def _nothing(_size: int) -> None:
     """Of a body that is here already."""
 
 
-async def _whole(request: web.Request, hold: Callable[[int], None]) -> bytes:
+async def _whole(request: web.BaseRequest, hold: Callable[[int], None]) -> bytes:
     """As `request.read`, but the request does not keep it: a connection that waits for its next call would hold its last body all the while.
     `hold` is told how much of it there is."""
     pieces, size = list[bytes](), 0
