@@ -5,6 +5,8 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -26,13 +28,31 @@ _STATUS = {
 
 
 async def abort_with(context: grpc.aio.ServicerContext, error: GyreError) -> NoReturn:
-    """Answer with the status that fits the error; its code goes in the trailing metadata."""
-    trailing = [("gyre-code", error.code)]
-    if isinstance(error, Overloaded):
-        trailing.append(("retry-after-s", f"{error.retry_after_s:g}"))
+    """Answer with the status that fits the error; its code goes in the trailing metadata, and when to come again, in the words of all clients."""
+    trailing: list[tuple[str, str | bytes]] = [("gyre-code", error.code)]
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+    if isinstance(error, Overloaded):
+        trailing += _when_again(error, status)
     await context.abort(status, str(error), tuple(trailing))
     raise AssertionError("abort returns never")
+
+
+def _when_again(error: Overloaded, status: grpc.StatusCode) -> list[tuple[str, str | bytes]]:
+    """An OTLP exporter comes again after RESOURCE_EXHAUSTED only where RetryInfo says when; where it looks for that differs.
+
+    retry-after-s              ours
+    grpc-status-details-bin    google.rpc.Status, by gRPC's rich errors (Go, Java, C++)
+    google.rpc.retryinfo-bin   the message itself (OpenTelemetry's Python)
+    """
+    again = RetryInfo()
+    again.retry_delay.FromNanoseconds(round(error.retry_after_s * 1e9))
+    details = Status(code=status.value[0], message=str(error))
+    details.details.add().Pack(again)
+    return [
+        ("retry-after-s", f"{error.retry_after_s:g}"),
+        ("grpc-status-details-bin", details.SerializeToString()),
+        ("google.rpc.retryinfo-bin", again.SerializeToString()),
+    ]
 
 
 class _KeyCheck(grpc.aio.ServerInterceptor):

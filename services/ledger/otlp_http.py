@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/traces"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
+MEMBERS_MAX = 1024
+"""Of one gzip body: empty ones cost no bytes and take time."""
+PIECE_BYTES = 64 * 1024
 _METHOD = f"/{otlp.FULL_NAME}/Export"
 _GZIP = 16 + zlib.MAX_WBITS
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
@@ -136,17 +139,30 @@ def _read(body: bytes, is_packed: bool, kind: str) -> ExportTraceServiceRequest:
 
 
 def _unpacked(body: bytes) -> bytes:
-    """Never makes more than a request may have, however small it was packed; raises as `_read`."""
+    """Its members one after the other (RFC 1952). Never makes more than a request may have, however small it was packed; raises as `_read`."""
+    plain, at, members = bytearray(), 0, 0
+    while at < len(body) or not members:
+        if (members := members + 1) > MEMBERS_MAX:
+            raise InvalidInput(f"the body has more than {MEMBERS_MAX} gzip members")
+        at = _unpack_member(body, at, plain)
+    return bytes(plain)
+
+
+def _unpack_member(body: bytes, at: int, plain: bytearray) -> int:
+    """The member of `body` that begins at `at` is added to `plain`; where it ends. In pieces, for what follows a member is copied with its last."""
     unpacking = zlib.decompressobj(_GZIP)
-    try:
-        plain = unpacking.decompress(body, REQUEST_BYTES_MAX + 1)
-    except zlib.error as error:
-        raise InvalidInput(f"the body is not gzip: {error}") from error
-    if len(plain) > REQUEST_BYTES_MAX:
-        raise web.HTTPRequestEntityTooLarge(max_size=REQUEST_BYTES_MAX, actual_size=len(plain))
-    if not unpacking.eof or unpacking.unused_data:
-        raise InvalidInput("the body is not gzip: it ends too early, or something follows it")
-    return plain
+    while not unpacking.eof:
+        if at == len(body):
+            raise InvalidInput("the body is not gzip: it ends too early")
+        piece = body[at : at + PIECE_BYTES]
+        at += len(piece)
+        try:
+            plain += unpacking.decompress(piece, REQUEST_BYTES_MAX + 1 - len(plain))
+        except zlib.error as error:
+            raise InvalidInput(f"the body is not gzip: {error}") from error
+        if len(plain) > REQUEST_BYTES_MAX:
+            raise web.HTTPRequestEntityTooLarge(max_size=REQUEST_BYTES_MAX, actual_size=len(plain))
+    return at - len(unpacking.unused_data)
 
 
 def _with_bytes(said: Any) -> Any:

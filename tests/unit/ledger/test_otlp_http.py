@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import queue
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from gyre.rpc import REQUEST_BYTES_MAX
-from services.ledger.otlp_http import JSON, PATH, PROTOBUF, OtlpHttpServer
+from services.ledger.otlp_http import JSON, MEMBERS_MAX, PATH, PROTOBUF, OtlpHttpServer
 from services.ledger.storage import Stored
 
 KEY = {"Authorization": "Bearer secret"}
@@ -114,6 +115,26 @@ async def test_packed_bodies_are_unpacked_as_far_as_a_request_may_be_large(servi
                 assert (response.status, response.content_type) == (status, PROTOBUF)
                 assert Status.FromString(await response.read()).message
     assert len(writer.rows) == 2
+
+
+async def test_a_packed_body_may_have_several_members_which_together_are_bounded_as_one(serving, writer):
+    """As those have that join what was packed in parts. Bombs: members that are too large together, or too many of nothing."""
+    packed = {**KEY, "Content-Type": PROTOBUF, "Content-Encoding": "gzip"}
+    plain, nothing = as_protobuf("x" * 300_000), gzip.compress(b"")
+    middle = os.urandom(200_000).hex().encode()
+    filler = ExportTraceServiceRequest.FromString(plain)
+    filler.resource_spans[0].resource.attributes.add(key="k").value.bytes_value = middle
+    whole = filler.SerializeToString()
+    parts = [gzip.compress(whole[at : at + 90_000]) for at in range(0, len(whole), 90_000)]
+    third = gzip.compress(as_protobuf("x" * (REQUEST_BYTES_MAX // 3)))
+    async with serving() as client:
+        for body, status in (
+            (b"".join(parts), 200), (nothing * 1_000 + gzip.compress(plain) + nothing, 200), (nothing, 200), (third * 2, 200), (third * 3, 413),
+            (nothing * (MEMBERS_MAX + 1), 400), (nothing * 2 + nothing[:5], 400), (parts[0] + b"more" + parts[1], 400),
+        ):  # fmt: skip
+            async with client.post(PATH, data=body, headers=packed) as response:
+                assert response.status == status, await response.read()
+    assert [len(row["name"]) for row in writer.rows] == [300_000, 300_000, *[REQUEST_BYTES_MAX // 3] * 2]
 
 
 @pytest.mark.parametrize(
