@@ -23,6 +23,9 @@ from gyre.env.driven import Agent, Driven, limit_reached
 from gyre.env.environment import Evidence, Score, Task
 from gyre.errors import InvalidInput
 
+CALL_S, CALL_RETRIES = 86_400.0, 100
+"""A call may wait for its cell, or for its execution to be resumed, and a gateway may start anew: what ends it is the wall clock."""
+
 
 class VerifiersEnvironment(Driven):
     """Subclass it, fill in what differs, pass the class to `gyre.env.serve`."""
@@ -69,7 +72,9 @@ class VerifiersEnvironment(Driven):
             return self.state
 
         self.world.init_state = init_state
-        async with AsyncOpenAI(base_url=agent.base_url, api_key=agent.api_key) as openai:
+        async with AsyncOpenAI(
+            base_url=agent.base_url, api_key=agent.api_key, timeout=CALL_S, max_retries=CALL_RETRIES
+        ) as openai:
             client = vf.OpenAIChatCompletionsClient(openai)
             self.state = await self.world.rollout(self.row(), client, agent.model, agent.sampling | self.sampling)
         if (error := self.state.get("error")) is not None:

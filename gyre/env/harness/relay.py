@@ -94,8 +94,9 @@ class Relay:
 
     async def __aenter__(self) -> "Relay":
         self._http = aiohttp.ClientSession(
-            auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)
-        )
+            auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
+            connector=aiohttp.TCPConnector(limit=0),  # how many there may be says the gateway, by 429
+        )  # fmt: skip
         await self._runner.setup()
         server, loop = self._runner.server, asyncio.get_running_loop()
         self._listener = await loop.create_server(

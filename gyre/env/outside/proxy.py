@@ -128,7 +128,8 @@ class Proxy:
         """(the reply as it goes on record, whether there was none)."""
         if self._http is None:
             self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self._far_ssl, resolver=self._reach),
+                # one call of each execution is under way: those that wait for a slow host are no concern of the others
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._far_ssl, resolver=self._reach),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         named = {name.strip().lower() for name in request.header("connection").split(",")}

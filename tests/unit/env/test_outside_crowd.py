@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from base64 import b64encode
+from functools import cache
 
 from gyre.env.outside import Outside, Rules
 from tests.support import WAIT_S, until
@@ -140,3 +141,14 @@ async def test_one_that_has_no_body_may_say_who_it_is_on_the_same_connection():
         async with opened(made, 1, first + usage_of(way)) as (reader,), asyncio.timeout(WAIT_S):
             seen = await reader.readuntil(b"quota_left")
         assert seen.startswith(b"HTTP/1.1 407") and b"HTTP/1.1 200" in seen
+
+
+async def test_executions_that_wait_for_a_host_that_never_answers_hold_up_no_other():
+    """A hundred and more of them: each has one call under way."""
+    async with Far() as far, gateway(Outside(rules=Rules(hosts=("127.0.0.1",), unknown_max=200))) as made:
+        ways = [made.admit(f"e{number}-a1", cache(lambda: journal())) for number in range(106)]
+        waiting = [asyncio.create_task(ask(way, f"{far.base}/never")) for way in ways[1:]]
+        await until(lambda: far.asked.count("GET /never") == 105)
+        assert (await ask(ways[0], f"{far.base}/a"))[0] == 200
+        far.release.set()
+        assert {status for status, _, _ in await asyncio.gather(*waiting)} == {200}

@@ -191,6 +191,23 @@ async def _answers(http: aiohttp.ClientSession, relay: Relay) -> bool:
     return False
 
 
+async def test_any_number_of_calls_is_under_way_at_once():
+    """A hundred that wait for a cell hold up none of the others; the gateway says how many there may be."""
+    go = asyncio.Event()
+
+    async def waits(_request: web.Request) -> web.Response:
+        await go.wait()
+        return web.json_response({})
+
+    async with Gateway(waits) as gateway, relayed(gateway) as (relay, _):
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(headers={"x-api-key": relay.key}, connector=connector) as http:
+            asking = [asyncio.create_task(http.post(f"{relay.base}/v1/messages")) for _ in range(110)]
+            await until(lambda: len(gateway.seen) == 110)
+            go.set()
+            assert {reply.status for reply in await asyncio.gather(*asking)} == {200}
+
+
 async def test_a_call_is_asked_again_until_it_is_answered():
     """The gateway died, came back and did not know the attempt yet, was busy: the harness sees one answer."""
     answers = (cut, plain({}, 403), plain({}, 503, **{"retry-after": "0.01"}), plain({}, 429), plain({"ok": 1}))
