@@ -4,13 +4,14 @@
     new:                                             \\n <|im_start|>user … <|im_end|>\\n <|im_start|>assistant\\n
                                                      ▲ `close` without the token that was sampled already
 
-The text of new messages is rendered behind a short stand-in conversation, whose own text is then cut off. Whether this
-template allows that is checked once at start against whole rendering; where it does not, the true history stands in front
-(dearer, the recorded tokens are kept all the same).
+The text of new messages is rendered behind a short stand-in conversation, whose own text is then cut off: as a whole, or where its turn ends when the
+template writes a turn otherwise once another one follows (Qwen3 leaves out its thoughts). Whether this template allows that is checked once at start
+against whole rendering; where it does not, the true history stands in front (dearer, the recorded tokens are kept all the same).
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from gyre.errors import ConfigError, InvalidInput
@@ -27,8 +28,9 @@ _PLAIN_TURN = Message("assistant", "y")
 _EARLIER = "MARK8"
 _EARLIER_TURN = Message("assistant", _EARLIER)
 _CALL_TURN = Message("assistant", "", (Call("call_0", "f", "{}"),))
-_SAMPLE_ARGUMENTS = '{"k":  1}'
+_SAMPLE_ARGUMENTS = '{"MARK7":  1}'
 _SAMPLE_TURN = Message("assistant", "", (Call("call_0", "f", _SAMPLE_ARGUMENTS),))
+_MARKED = {_PLAIN_TURN: Message("assistant", _MARK), _CALL_TURN: _SAMPLE_TURN}
 
 
 class Renderer:
@@ -50,8 +52,9 @@ class Renderer:
         try:
             self.close = self._text([_STAND_IN, Message("assistant", _MARK)], None, False).rpartition(_MARK)[2]
             prompt = self._text([_STAND_IN], None, True)
-            self._has_none = self._wants_none()
-            """A turn of calls alone has no content, instead of an empty one."""
+            if self.close and not self._has_none and not self._ends_once():
+                self._has_none = True
+                self._has_none = self._ends_once()
             self.family = family_of(self._sample())
             if self.family.ids is not AS_GIVEN:
                 self._ids = self.family.ids
@@ -100,18 +103,28 @@ class Renderer:
     ) -> str:
         new = messages[known:]
         turn = _CALL_TURN if new and new[0].role == "tool" else _PLAIN_TURN
-        if self.is_stable:
-            before, after = self._before[turn], self._text([_STAND_IN, turn, *new], None, True, payloads)
-        else:
+        if not self.is_stable:
             before, after = (
                 self._text(messages[:known], tools, False, payloads),
                 self._text(messages, tools, True, payloads),
             )
-            if not after.startswith(before):
-                before, after = self._before[turn], self._text([_STAND_IN, turn, *new], None, True, payloads)
-        if not after.startswith(before):
+            if after.startswith(before):
+                return after[len(before) :]
+        before, after = self._before[turn], self._text([_STAND_IN, turn, *new], None, True, payloads)
+        if after.startswith(before):
+            return after[len(before) :]
+        text = self._behind_mark([_STAND_IN, _MARKED[turn], *new], payloads)
+        if text is None:
             raise InvalidInput("the model's chat template rewrites earlier turns; these messages cannot follow")
-        return after[len(before) :]
+        return text
+
+    def _behind_mark(self, messages: Sequence[Message], payloads: Mapping[str, str] | None = None) -> str | None:
+        """What stands behind the turn that has the mark: for templates that write a turn otherwise once it is not the last (Qwen3's thoughts). None
+        where the mark is gone, or nothing says where its turn ends."""
+        text = self._text(messages, None, True, payloads)
+        begun = text.find(_MARK)
+        end = text.find(self.close, begun) if begun >= 0 and self.close else -1
+        return text[end + len(self.close) :] if end >= 0 else None
 
     def _check_stable(self) -> bool:
         """Compare with whole rendering at the kinds of places where a conversation goes on."""
@@ -121,27 +134,28 @@ class Renderer:
                 "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}},
             }
         ]
-        one, two = (tool_call_id("", index, f"{index}_f") for index in range(2))
-        call = Message("assistant", "", (Call(one, "f", '{"a": 1}'), Call(two, "f", "{}")))
-        talk = [
-            Message("system", "s"), Message("user", "u"), call, Message("tool", "r", (), one), Message("tool", "r2", (), two),
-            Message("assistant", "t"), Message("user", "v"), call, Message("tool", "r3", (), one),
-        ]  # fmt: skip
-        ends = {3: 5, 6: 7, 8: 9}
         self.is_stable = True
-        try:
-            return all(self._is_stable_at(talk, known, end, tools) for known, end in ends.items())
-        except InvalidInput:
-            return False
+        for count in (2, 1):  # calls of one turn: some templates take no more than one
+            calls = tuple(Call(tool_call_id("", index, f"{index}_f"), "f", '{"a": 1}') for index in range(count))
+            turn, results = Message("assistant", "", calls), [Message("tool", "r", (), call.call_id) for call in calls]
+            talk = [Message("system", "s"), Message("user", "u"), turn, *results]
+            talk += [Message("assistant", "t"), Message("user", "v"), turn, results[0]]
+            ends = {3: 3 + count, 4 + count: 5 + count, 6 + count: 7 + count}
+            try:
+                return all(self._is_stable_at(talk, known, end, tools) for known, end in ends.items())
+            except InvalidInput:
+                pass
+        return False
 
     def _is_stable_at(self, talk: Sequence[Message], known: int, end: int, tools: Tools) -> bool:
         """A template that tells of the tools with the user's newest words (Mistral) has told of them where the history is on record."""
+        new = self._new_text(talk[:end], known, tools, None)
         for offered in (tools, None):
             before, after = self._text(talk[:known], offered, False), self._text(talk[:end], offered, True)
             if after.startswith(before):
-                new = self._new_text(talk[:end], known, offered, None)
                 return before.endswith(self.close) and new == after[len(before) :]
-        return False
+        marked = _MARKED[_CALL_TURN if talk[known - 1].calls else _PLAIN_TURN]
+        return new == self._behind_mark([*talk[: known - 1], marked, *talk[known:end]])
 
     def _shows_ids(self) -> bool:
         """Of a call, or of the one that a result answers; of a length that picky templates take."""
@@ -154,35 +168,26 @@ class Renderer:
 
     def _learn_calls(self) -> None:
         """What the template wants of calls: arguments as text, which it writes unchanged, else as objects; names as they are, else of nine letters
-        or digits."""
-        for self._as_text in (True, False):
-            for self._ids in (AS_GIVEN, NINE):
-                try:
-                    written = self._sample()
-                except InvalidInput:
-                    continue
-                if not self._as_text or _SAMPLE_ARGUMENTS in written:
-                    return
-        self._ids = AS_GIVEN
+        or digits; beside them an empty content, else none (DeepSeek)."""
+        for self._has_none, self._as_text, self._ids in product((False, True), (True, False), (AS_GIVEN, NINE)):
+            try:
+                written = self._sample()
+            except InvalidInput:
+                continue
+            if (_SAMPLE_ARGUMENTS if self._as_text else _MARK) in written:
+                return
+        self._has_none, self._as_text, self._ids = False, False, AS_GIVEN
 
     def _sample(self) -> str:
         return self._text([_STAND_IN, _SAMPLE_TURN], None, False)
 
-    def _wants_none(self) -> bool:
-        """Whether the template leaves calls out of a turn with an empty content, or writes a second turn for it, and does neither where there is
-        none (DeepSeek)."""
-        bare, turn = (self._text([_STAND_IN, said], None, False) for said in (Message("assistant", ""), _PLAIN_TURN))
-        written = self._sample()
-        if written != bare and (not self.close or written.count(self.close) <= turn.count(self.close)):
-            return False
-        self._has_none = True
+    def _ends_once(self) -> bool:
+        """Whether a turn of calls is shown, and as one: some templates write a second one for its empty content (DeepSeek)."""
         try:
-            without = self._sample()
+            written, plain = self._sample(), self._text([_STAND_IN, _PLAIN_TURN], None, False)
         except InvalidInput:
             return False
-        finally:
-            self._has_none = False
-        return without not in (written, bare) and "None" not in without
+        return _MARK in written and written.count(self.close) <= plain.count(self.close)
 
     def _takes_two(self) -> bool:
         """Whether the template shows a user's message behind another one."""

@@ -36,6 +36,17 @@ COUNTING = (
 )
 """What follows depends on how much came before, so a short stand-in cannot give it."""
 
+LATEST = PLAIN.replace(
+    "{{ m.content }}",
+    "{% if m.role == 'assistant' and loop.last %}<think>\n\n</think>\n\n{% endif %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }} {{ c.function.arguments }}</tool_call>{% endfor %}",
+)
+"""Writes thoughts in the last turn only, as Qwen3's does: what it says of a turn changes when another one follows."""
+SINGLE = LATEST.replace(
+    "{% for c in", "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call') }}{% endif %}{% for c in"
+)
+"""Takes one call a turn, as Llama 3's does."""
+
 
 def with_template(model_dir, tmp_path, source: str) -> ChatTemplate:
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -80,6 +91,20 @@ def test_a_template_that_looks_back_is_rendered_with_its_true_history(model_dir,
     assert renderer.is_stable == (source is PLAIN)
     whole, new = renderer.whole(TALK, None), renderer.after_reply(TALK, 5, template.stop_ids[0], None)
     assert whole[-len(new) :] == new
+
+
+@pytest.mark.parametrize("source", [LATEST, SINGLE], ids=["latest", "single"])
+def test_a_template_that_writes_the_last_turn_otherwise_is_rendered_by_what_is_new(model_dir, tmp_path, source):
+    """Qwen3: the turn that a message follows is on record as it was sampled; what follows it is whole rendering's, at its own cost."""
+    assert LATEST != PLAIN and SINGLE != LATEST
+    template = with_template(model_dir, tmp_path, source)
+    renderer, end = Renderer(template), template.stop_ids[0]
+    assert renderer.is_stable
+    whole = renderer.whole(TALK, None)
+    for known in (3, 5):
+        new = renderer.after_reply(TALK, known, end, None)
+        assert whole[-len(new) :] == new and whole[-len(new) - 1] == end
+        assert template.decode(new).startswith(f"\n<|im_start|>{TALK[known].role}\n{TALK[known].content}")
 
 
 def test_a_template_that_rewrites_every_earlier_turn_is_refused_clearly(model_dir, tmp_path):
