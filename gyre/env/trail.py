@@ -26,6 +26,8 @@ from gyre.env.snapshots.spacing import Spacing
 
 log = logging.getLogger(__name__)
 
+SETTLE_S = 0.5
+"""From a call's coming to the snapshot: harnesses write their notes a little behind what they do (Claude Code a tenth of a second)."""
 HELD_S_MAX = 30.0
 """A call waits so long for a snapshot. One that takes longer goes on beside the agent, and is none if that changes the tree meanwhile."""
 FAILURES_MAX = 10
@@ -198,6 +200,7 @@ class Trail:
 
     async def _take(self, taken: asyncio.Event) -> None:
         try:
+            await asyncio.sleep(SETTLE_S)
             snapshot = await asyncio.to_thread(self._take_files)
         finally:
             taken.set()
@@ -221,7 +224,7 @@ class Trail:
             )  # fmt: skip
             self._put(checkpoint)
             self._failures = 0
-            self._spacing.took(time.monotonic() - begun_s)
+            self._spacing.took(SETTLE_S + time.monotonic() - begun_s)
             return snapshot
         self.failed += 1
         self._failures = min(self._failures + 1, FAILURES_MAX)

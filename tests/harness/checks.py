@@ -16,9 +16,9 @@ def records_of(stack: Stack, name: str) -> list[CallRecorded]:
     return [record for record in stack.records(name) if record.finish_reason != "cancelled"]
 
 
-def check_bit_exact(stack: Stack, name: str) -> None:
+def check_bit_exact(stack: Stack, name: str, attempt: int = 1) -> None:
     """The tree, flattened, is what the engine was given and what it sampled in each call, token by token; log-probabilities and versions too."""
-    records = stack.records(name)
+    records = [record for record in stack.records(name) if record.attempt == attempt]
     tree = build_tree(records)
     assert not tree.set_aside and [call.call_id for call in tree.calls] == [record.call_id for record in records]
     notes = {note["call_id"]: note for note in stack.notes() if note["event"] == "stop"}
