@@ -17,7 +17,7 @@ of which gives the interpreter lock away; a second thread that computes in Pytho
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -238,13 +238,13 @@ class Engine:
                     commands, self._inbox = self._inbox, deque()
                     closed = self._closed
                 for command in commands:
-                    command()
+                    self._guarded(command, self._calls)
                 if closed:
-                    self._finish_all(FinishReason.ABORTED, "engine closed")
+                    self._guarded(lambda: self._finish_all(FinishReason.ABORTED, "engine closed"), self._calls)
                     return
-                self._admit()
+                self._guarded(self._admit, self._calls)
                 if self._running:
-                    self._guarded_step()
+                    self._guarded(self._step, self._running)
 
     def _enqueue(self, call: _Call) -> None:
         if not self._loaded:
@@ -263,15 +263,21 @@ class Engine:
             self._temperatures[slot], self._top_ps[slot] = request.params.temperature, request.params.top_p
             self._seeds[slot] = request.seed()
 
-    def _guarded_step(self) -> None:
+    def _step(self) -> None:
+        slots, logits = self._runner.step(self._running)
+        if slots:
+            self._take_samples(slots, logits)
+
+    def _guarded(self, work: Callable[[], object], calls: Mapping[str, _Call] | Mapping[int, _Call]) -> None:
+        """Whatever fails costs `calls`, and never the thread: all that were asked afterwards would wait for ever."""
         try:
-            slots, logits = self._runner.step(self._running)
-            if slots:
-                self._take_samples(slots, logits)
+            work()
         except Exception as error:
             # keys may be half written, so nothing held is trusted; the weights were only read
             self._runner.table.forget()
-            for call in list(self._running.values()):
+            with self._lock:
+                lost = list(calls.values())
+            for call in lost:
                 self._finish(call, FinishReason.ERROR, f"{type(error).__name__}: {error}")
 
     def _take_samples(self, slots: list[int], logits: torch.Tensor) -> None:

@@ -254,6 +254,18 @@ def test_a_failed_forward_ends_its_calls_with_error_and_the_engine_goes_on(make_
     assert close_to(plain["qwen3"], PROMPT, call)
 
 
+def test_whatever_fails_between_two_steps_ends_calls_with_error_and_the_engine_goes_on(make_engine, monkeypatch):
+    """A6: a thread that ended would leave all calls, and every later command, waiting for ever behind a cell that says that it serves."""
+    engine = make_engine()
+    acquire = engine._runner.acquire
+    monkeypatch.setattr(engine._runner, "acquire", lambda *_: (_ for _ in ()).throw(MemoryError("full")))
+    failed = start(engine, "1", PROMPT, max_tokens=5).wait()
+    assert failed.finish == FinishReason.ERROR and "MemoryError" in failed.chunks[-1].detail
+    monkeypatch.setattr(engine._runner, "acquire", acquire)
+    assert start(engine, "2", PROMPT, max_tokens=5).wait().finish == FinishReason.LENGTH
+    assert engine.drain() == 0
+
+
 def test_resuming_what_was_already_complete_ends_at_once(make_engine):
     """A6: drained between its last token and its ending: nothing more is sampled."""
     engine = make_engine()
