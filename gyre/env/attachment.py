@@ -95,7 +95,8 @@ class Attachment:
 
     async def serve(self) -> None:
         """Until cancelled. Raises Unavailable for a wrong key, InvalidInput when the gateway refuses this environment."""
-        connector = aiohttp.TCPConnector(limit=2 * self._slots_count)
+        # no bound of ours: calls that wait for hours, of an execution that is suspended, would be in the way of all others
+        connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as self._http:
             wait_s = RECONNECT_FIRST_S
             try:

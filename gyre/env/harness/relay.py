@@ -17,13 +17,13 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 from aiohttp import web
 
 from gyre.config.sections.rollout import RolloutConfig
-from gyre.env.driving import Access
+from gyre.env.driving import Access, Endpoint
 from gyre.env.trail import Trail
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Relay:
         while True:
             pause_s = 0.0
             try:
-                async with self._ask(request, body) as reply:
+                async with self._while_there() as stay, self._ask(request, body) as reply:
                     pause_s = _seconds(reply.headers.get("retry-after"))
                     if reply.status in KEY_REFUSED:
                         refused_since_s = refused_since_s or time.monotonic()
@@ -161,7 +161,7 @@ class Relay:
                     if reply.status not in BUSY and (reply.status not in KEY_REFUSED or is_refused):
                         if stream is None and reply.content_type == "text/event-stream":
                             stream = await _opened(request)
-                        return await self._answer(request, reply, stream)
+                        return await self._answer(request, reply, stream, stay)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 if request.transport is None or request.transport.is_closing():
                     raise
@@ -177,15 +177,31 @@ class Relay:
             request.method, url, data=body or None, headers=headers | self._key_headers, allow_redirects=False
         )
 
+    @contextlib.asynccontextmanager
+    async def _while_there(self) -> AsyncIterator[Callable[[], object]]:
+        """TimeoutError inside when the gateway is another one, for the old one may never say anything again; what it yields ends the watch."""
+        if not isinstance(base := self._access.api_base, Endpoint):
+            yield lambda: None
+            return
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as limit:
+            moving = loop.create_task(base.moved())
+            moving.add_done_callback(lambda done: done.cancelled() or limit.reschedule(loop.time()))
+            try:
+                yield moving.cancel
+            finally:
+                moving.cancel()
+
     async def _answer(
-        self, request: web.Request, reply: aiohttp.ClientResponse, stream: web.StreamResponse | None
-    ) -> web.StreamResponse:
-        """Raises aiohttp.ClientError where the answer breaks off, or is a failure that passes."""
+        self, request: web.Request, reply: aiohttp.ClientResponse, stream: web.StreamResponse | None, stay: Callable[[], object]
+    ) -> web.StreamResponse:  # fmt: skip
+        """`stay` once there is a whole one. Raises aiohttp.ClientError where it breaks off, or is a failure that passes."""
         if stream is None:
             data = await reply.read()
             self._note(request, reply.status, data)
             return web.Response(status=reply.status, body=data, headers=_passed(reply))
         data = b"".join([piece async for piece in _whole(reply, stream)])
+        stay()
         failed = FAILED.search(data) if reply.status == 200 else None
         status = int(failed[1]) if failed else reply.status
         if failed and status in BUSY:

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from gyre.env.attachment import Attachment
+from gyre.env.driven import FunctionEnvironment
 from gyre.env.episode import Episode
 from gyre.errors import InvalidInput, Unavailable
 from gyre.tasks import end
@@ -44,6 +45,28 @@ async def test_an_assignment_is_run_and_its_start_and_end_are_told():
             assert (ended.ended.ending, ended.ended.reason, ended.ended.external_calls) == ("completed", "submitted", 3)
             assert ended.ended.evaluation.outcome == 1.0 and ended.ended.evaluation.milestone_weights["counted"] == 0.1
             assert chat.requests[0]["max_tokens"] == 16 and chat.headers[0]["traceparent"].startswith("00-1111")
+
+
+async def test_an_execution_of_many_calls_at_once_holds_up_no_other():
+    """Nor itself: they may wait for hours, where it is suspended. How many there may be says the gateway."""
+    release = asyncio.Event()
+
+    async def answer(body, n):
+        await release.wait()
+        return {"content": "yes"}
+
+    async def ask_much(task, agent) -> float:
+        said = await asyncio.gather(*(agent.chat([{"role": "user", "content": f"{n}?"}]) for n in range(12)))
+        return float(len(said) == 12)
+
+    async with ChatDouble(answer) as chat:
+        gateway = GatewayDouble(chat.base)
+        async with attached(gateway, lambda task: FunctionEnvironment(ask_much, task), slots=1):
+            gateway.assign()
+            await received(gateway)
+            await until(lambda: len(chat.requests) == 12)
+            release.set()
+            assert (await received(gateway)).ended.evaluation.outcome == 1.0
 
 
 async def test_a_broken_stream_leaves_executions_running_and_repeats_what_was_not_accepted():

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from gyre.env.driving import Access
+from gyre.env.driving import Access, Endpoint
 from gyre.env.harness import relay as module
 from gyre.env.harness.relay import Relay
 from tests.support import until
@@ -215,6 +215,32 @@ async def test_a_call_is_asked_again_until_it_is_answered():
         async with http.post(f"{relay.base}/v1/chat/completions", data=b"asked") as reply:
             assert (reply.status, await reply.json()) == (200, {"ok": 1})
         assert [body for _, _, body in gateway.seen] == [b"asked"] * 5 and relay.retries == 4
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["unanswered", "in mid stream"])
+async def test_a_call_at_a_gateway_that_was_left_is_asked_again_at_the_next(is_stream):
+    """It stands still: its connection stays, and it may never say anything again."""
+
+    async def never(request: web.Request) -> web.StreamResponse:
+        if is_stream:
+            response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await response.prepare(request)
+            await response.write(EVENTS[:30])
+        await asyncio.Event().wait()
+
+    async with Gateway(never) as old, Gateway(stream(EVENTS)) as new:
+        endpoint = Endpoint(old.base)
+        async with (
+            Relay(Access(endpoint, "attempts-key"), "codex") as relay,
+            aiohttp.ClientSession(headers={"x-api-key": relay.key}) as http,
+        ):
+            asking = asyncio.create_task(http.post(f"{relay.base}/v1/responses", json={"stream": True}))
+            await until(lambda: old.seen)
+            endpoint.move(new.base)
+            async with await asking as reply:
+                data = await reply.read()
+            assert data.replace(b": keep-alive\n\n", b"") == EVENTS.replace(b": keep-alive\n\n", b"")
+            assert (len(old.seen), len(new.seen), relay.answered) == (1, 1, 1)
 
 
 async def test_a_stream_that_breaks_in_the_middle_reaches_the_harness_once_and_whole():
