@@ -11,13 +11,16 @@ class Execution:
     """One member of a group."""
 
     __slots__ = (
-        "attempt", "cell", "deadline", "execution_id", "finish", "group", "member", "started_at_s", "ticket", "total_s", "versions", "work_s",
+        "attempt", "cell", "deadline", "execution_id", "finish", "group", "member", "own_s", "started_at_s", "ticket", "total_s", "versions",
+        "work_s",
     )  # fmt: skip
 
     def __init__(self, group: "Group", member: int, execution_id: str, work_s: float) -> None:
         self.group, self.member, self.execution_id = group, member, execution_id
         self.work_s = work_s
         """Still to be done, at full speed; while it runs, as of its placement."""
+        self.own_s = work_s
+        """What of `work_s` was its own when it was last moved: the rest, which comes first, computes its prefix again."""
         self.total_s = work_s
         """All of its work; what moves add to `work_s` samples nothing new."""
         self.attempt = 0
@@ -31,6 +34,19 @@ class Execution:
         self.started_at_s = -1.0
         self.versions = 0.0
         """∫ published version dt when it started."""
+
+    @property
+    def sampled_s(self) -> float:
+        """Work of its own that is done; of one that is not running."""
+        return self.total_s - min(self.own_s, self.work_s)
+
+    def move(self, cost_s: float) -> float:
+        """It goes on elsewhere, where its prefix is computed first, also if that had not come to its end here; the work that this adds. What has
+        sampled next to nothing has next to no prefix."""
+        before_s = self.work_s
+        self.own_s = min(self.own_s, self.work_s)
+        self.work_s = self.own_s + min(cost_s, self.sampled_s)
+        return self.work_s - before_s
 
 
 class Group:

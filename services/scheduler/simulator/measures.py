@@ -100,6 +100,8 @@ class Measures:
         self.ended = self.timed_out = self.evictions = self.role_changes = self.decisions = 0
         self.work_cut_s = 0.0
         """Work that the wall limit cut off."""
+        self.work_moved_s = 0.0
+        """Work that moves added."""
         self.trained_s = self.trainer_s = self.active_s = 0.0
         self.silent_s = 0.0
         """Time in which nothing ran."""

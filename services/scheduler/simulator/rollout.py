@@ -140,7 +140,7 @@ class Rollout:
             r.ExecutionEnded(
                 execution_id=name, group_id=group.group_id, attempt=attempt, task_type=group.task_type, tenant="default", purpose="train",
                 ending=ending, reason="submitted", occupancy_s=lasted_s, at_s=now_s,
-                tokens_sampled=round(max(0.0, execution.total_s - execution.work_s) * TOKENS_PER_S),
+                tokens_sampled=round(execution.sampled_s * TOKENS_PER_S),
             ),
             r.SampleReady(
                 sample_id=sample, execution_id=name, group_id=group.group_id, attempt=attempt, task_type=group.task_type, tenant="default",
@@ -173,9 +173,8 @@ class Rollout:
         moved = list(cell.running())
         for execution in moved:
             self._take(execution, cell)
-            execution.work_s += self._eviction_s
+            self._move(execution)
         cell.is_serving = False
-        self._measures.evictions += len(moved)
         self.waiting.extendleft(reversed(moved))
         self.place()
 
@@ -192,6 +191,9 @@ class Rollout:
                 return
             execution = max(source.running(), key=lambda e: e.ticket)
             self._take(execution, source)
-            execution.work_s += self._eviction_s
-            self._measures.evictions += 1
+            self._move(execution)
             self._put(execution, cell)
+
+    def _move(self, execution: Execution) -> None:
+        self._measures.evictions += 1
+        self._measures.work_moved_s += execution.move(self._eviction_s)
