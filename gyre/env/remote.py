@@ -97,7 +97,10 @@ class SandboxHost:
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "SandboxHost":
-        self._http = aiohttp.ClientSession(headers={"authorization": f"Bearer {self._key}"})
+        self._http = aiohttp.ClientSession(
+            headers={"authorization": f"Bearer {self._key}"}, connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),  # each request has its own: a command may run for an hour
+        )  # fmt: skip
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -117,14 +120,16 @@ class SandboxHost:
         made = await self.ask("POST", "/sandboxes", CREATE_S, json=said)
         return _Remote(self, made["sandbox_id"])
 
-    async def ask(self, method: str, path: str, timeout_s: float, tries: int = 1, **fields: Any) -> Any:
-        """The reply: JSON, bytes, or None where it is empty."""
+    async def ask(
+        self, method: str, path: str, timeout_s: float, tries: int = 1, is_file: bool = False, **fields: Any
+    ) -> Any:
+        """The reply: JSON, bytes (of a file whatever it holds), or None where it is empty."""
         for left in reversed(range(tries)):
             try:
                 async with asyncio.timeout(timeout_s), self._http.request(method, self._url + path, **fields) as reply:
                     if reply.status >= 400:
                         raise _refusal(reply.status, (await reply.text())[:500], path)
-                    if reply.content_type == "application/json":
+                    if reply.content_type == "application/json" and not is_file:
                         return await reply.json()
                     return await reply.read() or None
             except GyreError as error:  # first: some of ours are OSErrors, too
@@ -154,7 +159,8 @@ class _Remote(Sandbox):
             raise InvalidInput(f"the host's word on a command is none: {error}") from error
 
     async def read(self, path: str) -> bytes:
-        return await self._host.ask("GET", f"{self._path}/files", CREATE_S, TRIES_MAX, params={"path": path}) or b""
+        asked = self._host.ask("GET", f"{self._path}/files", CREATE_S, TRIES_MAX, is_file=True, params={"path": path})
+        return await asked or b""
 
     async def write(self, path: str, data: bytes) -> None:
         if len(data) > FILE_BYTES_MAX:

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -82,7 +84,12 @@ class FakeServer:
 
     async def _read(self, request):
         file = self._file(request)
-        return web.Response(body=file.read_bytes()) if file.is_file() else web.Response(status=404, text="no such file")
+        kind = "application/json" if file.suffix == ".json" else "application/octet-stream"
+        return (
+            web.Response(body=file.read_bytes(), content_type=kind)
+            if file.is_file()
+            else web.Response(status=404, text="no such file")
+        )
 
     async def _write(self, request):
         self._file(request).parent.mkdir(parents=True, exist_ok=True)
@@ -161,3 +168,19 @@ async def test_what_can_be_done_twice_is_tried_again_and_a_command_is_not_at_a_f
         with pytest.raises(OSError, match="busy"):
             await one.run(["true"])
         assert fake.asked[-1] == f"POST /sandboxes/{one.sandbox_id}/commands" and fake.asked.count(fake.asked[-1]) == 1
+
+
+async def test_a_file_is_its_bytes_whatever_the_host_takes_it_for(tmp_path):
+    async with FakeServer(tmp_path).served() as host:
+        one = await host.create("empty", lifetime_s=60)
+        await one.write("a.json", b'{ "a": 1}')
+        assert await one.read("a.json") == b'{ "a": 1}'
+
+
+async def test_a_command_may_take_as_long_as_it_was_given(tmp_path, monkeypatch):
+    """The client library's own bound is five minutes for everything."""
+    monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", aiohttp.ClientTimeout(total=0.2))
+    async with FakeServer(tmp_path).served() as host:
+        one = await host.create("empty", lifetime_s=60)
+        done = await one.run(["python3", "-c", "import time; time.sleep(0.6)"], variables={"PATH": os.environ["PATH"]})
+        assert done.exit_code == 0
