@@ -6,14 +6,16 @@ from gyre.env.environment import Environment, Evidence, Rollback, Score, StepRes
 
 if TYPE_CHECKING:
     from gyre.env.driven import Agent, Driven
+    from gyre.env.forking import fork
     from gyre.env.serving import serve, serve_async
 
 __all__ = [
-    "Agent", "Driven", "Environment", "Evidence", "Rollback", "Score", "StepResult", "Task", "ToolCall", "serve", "serve_async",
+    "Agent", "Driven", "Environment", "Evidence", "Rollback", "Score", "StepResult", "Task", "ToolCall", "fork", "serve", "serve_async",
 ]  # fmt: skip
 _LATE = {
     "Agent": "gyre.env.driven",
     "Driven": "gyre.env.driven",
+    "fork": "gyre.env.forking",
     "serve": "gyre.env.serving",
     "serve_async": "gyre.env.serving",
 }

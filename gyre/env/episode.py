@@ -129,10 +129,9 @@ class Episode:
                 messages = await self._keeper.begin(self._environment, messages, self._call, self._passed_s)
         self._milestones = Milestones(self._environment)
         await self._milestones.look(0, self._call)
-        if self._keeper.is_replay:
-            from_what = evidence.dependency_snapshot or self._keeper.replays
-            evidence = msgspec.structs.replace(evidence, is_replay=True, dependency_snapshot=from_what)
-        await self._started(evidence)
+        from_what = self._keeper.origin(evidence.dependency_snapshot)
+        is_replay = evidence.is_replay or self._keeper.is_replay
+        await self._started(msgspec.structs.replace(evidence, is_replay=is_replay, dependency_snapshot=from_what))
         return messages
 
     async def _build(self) -> tuple[list[dict[str, Any]], Evidence]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gyre.env.driving import SelfDriven
 from gyre.env.environment import Environment, Rollback
+from gyre.env.forking import PAYLOAD, Start, start_of
 from gyre.env.recording import Journal, Redactor
 from gyre.env.recording.entries import Checkpoint
 from gyre.env.snapshots import Series
@@ -64,6 +65,8 @@ class Keeper:
         self.journal = Journal()
         self.trail: Trail | None = None
         """Of an agent that asks by itself, where it can go on from a snapshot."""
+        self.start: Start | None = None
+        """Of another execution's, where it began."""
         self.is_replay = False
         """It goes on from an earlier attempt's checkpoint."""
         self.ordinal = 0
@@ -83,10 +86,13 @@ class Keeper:
         """The newest one's ordinal."""
         return self.trail.ordinal if self.trail is not None else self.ordinal
 
-    @property
-    def replays(self) -> str:
-        """What a replay goes on from."""
-        return self.trail.origin if self.trail is not None else self.journal.replays
+    def origin(self, said: str) -> str:
+        """What this attempt's world comes from: another execution's; then what its environment said of that, else of an earlier attempt's. Empty
+        where it is new."""
+        begun = self.start.origin if self.start is not None else ""
+        if self.is_replay and not said:
+            said = self.trail.origin if self.trail is not None else self.journal.replays
+        return " ".join(part for part in (begun, said) if part)
 
     async def meet(self, environment: Environment, call: Call) -> None:
         """A world is about to be built, by `reset`. Raises Hung."""
@@ -114,6 +120,7 @@ class Keeper:
         self._environment, self._now_s = environment, now_s
         if not isinstance(environment.workspace, str | Path | None):
             raise InvalidInput(f"workspace must be a path, not {type(environment.workspace).__name__}")
+        await self._start(call)
         await self._begin_trail(call)
         if self._may_resume:
             quota = -1 if environment.calls_max is None else environment.calls_max
@@ -175,6 +182,16 @@ class Keeper:
             log.warning("%s: what was kept of it is not let go: %s", self._name, error)
         finally:
             self.journal.close()
+
+    async def _start(self, call: Call) -> None:
+        """A task that begins where another execution was. What goes on from a snapshot of its own has been there. Raises InvalidInput, Hung, and as
+        Store.restore."""
+        self.start = start_of(self._environment.task.payload)
+        if self.start is None or (self.trail is not None and self.trail.earlier is not None):
+            return
+        if self._environment.workspace is None:
+            raise InvalidInput(f"payload.{PAYLOAD} needs an environment with a workspace")
+        await call(self._shelf.restore, self.start, Path(self._environment.workspace))
 
     async def _begin_trail(self, call: Call) -> None:
         """Raises CannotResume, Hung."""

@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from pathlib import Path
 
+from gyre.env.forking import Start
 from gyre.env.keeping import REDACTOR, Keeper
 from gyre.env.recording import RecordDamaged, Redactor, Tape
 from gyre.env.snapshots import Series, Store
@@ -89,6 +90,16 @@ class Shelf:
                 self._temporary = tempfile.TemporaryDirectory(prefix="gyre-snapshots-")
             self._store = Store(Path(self._temporary.name) if self._root is None else self._root / "snapshots")
             return self._store
+
+    def restore(self, start: Start, into: Path) -> None:
+        """Another execution's tree, for one that begins there. Blocks. Raises InvalidInput, and as Store.restore."""
+        if self._root is None:
+            raise InvalidInput(
+                "to begin from a snapshot a folder is needed: give `state`, or set GYRE_ENVIRONMENT_STATE"
+            )
+        store = self.store()
+        store.keep(start.snapshot)  # anew, for as long as executions begin there
+        store.restore(start.snapshot, into, start.folder)
 
     def release(self, series: Series) -> None:
         """Nobody goes back to these any more; now and then what is left over is removed. Blocks."""

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gyre.env.snapshots import mounts, trees
 from gyre.env.snapshots.manifest import Entry, Limits, decode, encode
 from gyre.env.snapshots.objects import Objects, write
@@ -77,10 +79,12 @@ class Store:
         files = sum(entry.kind == "f" for entry in reading.entries)
         return Taken(digest, files, reading.bytes, reading.bytes_written, reading.left_out)
 
-    def restore(self, digest: str, into: Path) -> None:
-        """`into` is the tree as it was, in one step; what was there before is gone. Raises NotFound, SnapshotDamaged, InvalidInput."""
+    def restore(self, digest: str, into: Path, folder: str = "") -> None:
+        """`into` is the tree as it was, or the folder at its root of that name, in one step; what was there before is gone. Raises NotFound,
+        SnapshotDamaged, InvalidInput."""
         with self._locked(fcntl.LOCK_SH):
             entries = self.entries(digest)
+            entries = _below(entries, os.fsencode(folder)) if folder else entries
             with trees.replacing(into) as fresh:
                 for entry in entries[1:]:
                     path = os.fsencode(fresh) + b"/" + entry.path
@@ -94,14 +98,12 @@ class Store:
                     if entry.kind == "d":
                         os.chmod(os.fsencode(fresh) + b"/" + entry.path, entry.mode)
 
-    def fork(self, tree: Path, into: Path) -> Taken:
-        """A second tree in the state of the first, which goes on; they share what the file system lets them share."""
-        taken = self.take(tree, reference=(name := f"fork-{secrets.token_hex(8)}"))
-        try:
-            self.restore(taken.digest, into)
-        finally:
-            self.release(name)
-        return taken
+    def keep(self, digest: str) -> None:
+        """It stays, whatever becomes of the execution that it was taken of, until its reference `fork-DIGEST` is released or too old. Raises
+        NotFound, SnapshotDamaged, InvalidInput."""
+        with self._locked(fcntl.LOCK_SH), self._part() as part:
+            self.entries(digest)
+            self._refer(f"fork-{digest}", [digest], part)
 
     def entries(self, digest: str) -> list[Entry]:
         """What is in a snapshot: the root, and folders before what is in them. Raises NotFound, SnapshotDamaged, InvalidInput."""
@@ -112,6 +114,14 @@ class Store:
         except FileNotFoundError:
             raise NotFound(f"there is no snapshot {digest[:12]} in {self.root}") from None
         return decode(data, digest, self._objects.read)
+
+    def references(self) -> list[str]:
+        """Names under which snapshots are referred to, the newest first."""
+        found = []
+        for path in (self.root / "references").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # released meanwhile
+                found.append((path.stat().st_mtime_ns, path.name))
+        return [name for _, name in sorted(found, reverse=True)]
 
     def referred(self, reference: str) -> list[str]:
         """Digests, newest first; empty where nobody refers."""
@@ -177,6 +187,14 @@ class Store:
             yield part
         finally:
             part.unlink(missing_ok=True)
+
+
+def _below(entries: list[Entry], folder: bytes) -> list[Entry]:
+    """As if `folder` were the root. Raises NotFound."""
+    inside = [entry for entry in entries if entry.path == folder or entry.path.startswith(folder + b"/")]
+    if not inside or inside[0].kind != "d":
+        raise NotFound(f"the snapshot has no folder {os.fsdecode(folder)!r}")
+    return [msgspec.structs.replace(entry, path=entry.path[len(folder) + 1 :]) for entry in inside]
 
 
 def _unlink(path: Path) -> int:

@@ -106,12 +106,25 @@ def test_a_change_that_its_times_cannot_tell_is_seen(tmp_path, store):
     assert (tmp_path / "copy" / "x").read_text() == "2"
 
 
-def test_a_fork_goes_its_own_way(tmp_path, store):
-    tree = tree_of(tmp_path / "tree", {"x": "1"})
-    store.fork(tree, tmp_path / "fork")
-    (tmp_path / "fork" / "x").write_text("2")
-    assert (tree / "x").read_text() == "1"
-    assert store.collect() > 0 and not objects(store), "a fork refers to nothing once it is there"
+def test_a_folder_of_a_snapshot_comes_back_by_itself(tmp_path, store):
+    tree = tree_of(tmp_path / "tree", {"work/x": "1", "work/d/y": "2", "worked": "3"})
+    (tree / "work").chmod(0o700)
+    taken = store.take(tree)
+    store.restore(taken.digest, tmp_path / "part", "work")
+    assert store.take(tmp_path / "part").digest == store.take(tree / "work").digest
+    for name in ("worked", "wor", "absent"):
+        with pytest.raises(NotFound, match="no folder"):
+            store.restore(taken.digest, tmp_path / "part", name)
+
+
+def test_a_snapshot_that_is_kept_outlives_its_execution(tmp_path, store):
+    series = Series(store, "e0")
+    taken = series.take(tree_of(tmp_path / "tree", {"x": "1"}))
+    store.keep(taken.digest)
+    series.release()
+    assert store.collect() == 0 and store.references() == [f"fork-{taken.digest}"]
+    store.release(f"fork-{taken.digest}")
+    assert store.collect() > 0 and not objects(store)
 
 
 def test_what_nobody_refers_to_is_collected(tmp_path, store):
