@@ -125,11 +125,11 @@ class Direct:
         self._serial += 1
         ids = np.resize(self._ids, tokens).tobytes()
         begin_s = time.perf_counter()
-        request = pb.GenerateRequest(
-            call_id=f"direct-{self._serial}", session="direct", prompt=ids, max_tokens=max(1, round(1000 * engine_s)),
-            temperature=1.0, top_p=1.0, seed=1, stop_ids=[2],
-        )  # fmt: skip
-        await self._cell.GenerateWhole(request)
+        call = {
+            "call_id": f"direct-{self._serial}", "session": "direct", "prompt": ids, "max_tokens": max(1, round(1000 * engine_s)),
+            "temperature": 1.0, "top_p": 1.0, "seed": 1, "stop_ids": [2],
+        }  # fmt: skip
+        await self._cell.GenerateWhole(pb.GenerateWholeRequest(call=call))
         return time.perf_counter() - begin_s
 
     async def first_token_of(self, version: int) -> float:

@@ -50,16 +50,17 @@ class CellServicer(rpc.CellServiceServicer):
                 )  # fmt: skip
 
     async def GenerateWhole(
-        self, request: pb.GenerateRequest, context: grpc.aio.ServicerContext
-    ) -> pb.GenerateResponse:
-        whole = pb.GenerateResponse()
-        async with aclosing(self._chunks(request, WHOLE_OUTPUT, context)) as chunks:
+        self, request: pb.GenerateWholeRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GenerateWholeResponse:
+        whole = pb.GenerateWholeResponse()
+        output = whole.output
+        async with aclosing(self._chunks(request.call, WHOLE_OUTPUT, context)) as chunks:
             async for chunk in chunks:
-                whole.ids.extend(chunk.token_ids)
-                whole.logprobs.extend(chunk.logprobs)
-                whole.versions.extend(chunk.versions)
-                whole.finish_reason = str(chunk.finish_reason or "")
-                whole.reused_tokens = max(whole.reused_tokens, chunk.reused_tokens)
+                output.ids.extend(chunk.token_ids)
+                output.logprobs.extend(chunk.logprobs)
+                output.versions.extend(chunk.versions)
+                output.finish_reason = str(chunk.finish_reason or "")
+                output.reused_tokens = max(output.reused_tokens, chunk.reused_tokens)
         return whole
 
     async def _chunks(

@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -197,22 +198,20 @@ class CellPool:
 
     async def _at(self, cell: str, work: Work) -> str:
         """Run at one cell; the reason its stream ended with. Raises AioRpcError."""
-        request = pb.GenerateRequest(
-            call_id=work.call_id, session=work.session, prompt=work.prompt_ids.astype("<i4", copy=False).tobytes(), resume_ids=work.ids,
-            max_tokens=work.sampling.max_tokens, temperature=work.sampling.temperature, top_p=work.sampling.top_p,
-            seed=work.sampling.seed, stop_ids=work.stop_ids, chunk_tokens=work.chunk_tokens,
-        )  # fmt: skip
         if not work.cells or work.cells[-1] != cell:
             work.cells.append(cell)
         metadata = (("traceparent", work.traceparent),) if work.traceparent else None
-        is_watched = work.on_tokens is not None
-        ask = self.stubs[cell].Generate if is_watched else self.stubs[cell].GenerateWhole
-        work.at, work.asked = cell, ask(request, metadata=metadata)
+        asked, stub, is_watched = _fields(work), self.stubs[cell], work.on_tokens is not None
+        if is_watched:
+            work.asked = stub.Generate(pb.GenerateRequest(**asked), metadata=metadata)
+        else:
+            work.asked = stub.GenerateWhole(pb.GenerateWholeRequest(call=asked), metadata=metadata)
+        work.at = cell
         self.running[cell].add(work)
         try:
             if not is_watched:
-                self._take(whole := await work.asked, work)
-                return whole.finish_reason or "broken"
+                self._take(output := (await work.asked).output, work)
+                return output.finish_reason or "broken"
             # not `async for`: its generator, left before its end, and the call would hold each other, and the prompt, until they are looked for
             while (chunk := await work.asked.read()) is not grpc.aio.EOF:
                 if self._take(chunk, work):
@@ -275,3 +274,13 @@ class CellPool:
         finally:
             self._probes.pop(cell, None)
         self._admit_waiting()
+
+
+def _fields(work: Work) -> dict[str, Any]:
+    """Of its GenerateRequest."""
+    sampling = work.sampling
+    return {
+        "call_id": work.call_id, "session": work.session, "prompt": work.prompt_ids.astype("<i4", copy=False).tobytes(),
+        "resume_ids": work.ids, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
+        "seed": sampling.seed, "stop_ids": work.stop_ids, "chunk_tokens": work.chunk_tokens,
+    }  # fmt: skip

@@ -47,6 +47,10 @@ def asked(call_id: str, **more) -> pb.GenerateRequest:
     return pb.GenerateRequest(call_id=call_id, prompt_ids=[5], max_tokens=8, temperature=1.0, top_p=1.0, **more)
 
 
+def whole_of(call_id: str) -> pb.GenerateWholeRequest:
+    return pb.GenerateWholeRequest(call=asked(call_id, chunk_tokens=1))
+
+
 async def served(servicer: CellServicer, request: pb.GenerateRequest) -> None:
     async for _ in servicer.Generate(request, Called()):
         pass
@@ -77,13 +81,13 @@ async def test_each_part_of_a_call_says_how_it_ended_and_how_much_it_sampled():
 async def test_a_whole_answer_has_all_parts_of_the_call_and_is_given_up_with_its_caller():
     """A6: what the engine said in several chunks is one answer; an engine's error is one; a gateway that goes away ends the call."""
     whole = cell(Chunk("c", [1, 2], [-0.5, -0.25], [7, 7], reused_tokens=3), Chunk("c", [3], [0.0], [8], "migrated"))
-    said = await whole.GenerateWhole(asked("c1", chunk_tokens=1), Called())
+    said = (await whole.GenerateWhole(whole_of("c1"), Called())).output
     assert (list(said.ids), list(said.logprobs), list(said.versions)) == ([1, 2, 3], [-0.5, -0.25, 0.0], [7, 7, 8])
     assert (said.finish_reason, said.reused_tokens) == ("migrated", 3)
     with pytest.raises(Aborted, match="out of memory"):
-        await cell(Chunk("c", [], [], [], "error", detail="out of memory")).GenerateWhole(asked("c1"), Called())
+        await cell(Chunk("c", [], [], [], "error", detail="out of memory")).GenerateWhole(whole_of("c1"), Called())
     left = cell(Chunk("c", [1], [0.0], [7]))
-    task = asyncio.create_task(left.GenerateWhole(asked("c2"), Called()))
+    task = asyncio.create_task(left.GenerateWhole(whole_of("c2"), Called()))
     await until(lambda: left._names)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -43,9 +43,9 @@ class CellDouble(cells_pb2_grpc.CellServiceServicer):
         yield pb.GenerateResponse(finish_reason="length")
 
     async def GenerateWhole(self, request, context):
-        whole = pb.GenerateResponse()
-        async for part in self.Generate(request, context):
-            whole.MergeFrom(part)
+        whole = pb.GenerateWholeResponse()
+        async for part in self.Generate(request.call, context):
+            whole.output.MergeFrom(part)
         return whole
 
     async def Abort(self, request, context):

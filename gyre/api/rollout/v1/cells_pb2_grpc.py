@@ -42,8 +42,8 @@ class CellServiceStub:
                 _registered_method=True)
         self.GenerateWhole = channel.unary_unary(
                 '/gyre.api.rollout.v1.CellService/GenerateWhole',
-                request_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.SerializeToString,
-                response_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.FromString,
+                request_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateWholeRequest.SerializeToString,
+                response_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateWholeResponse.FromString,
                 _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/gyre.api.rollout.v1.CellService/Abort',
@@ -110,8 +110,8 @@ def add_CellServiceServicer_to_server(servicer, server):
             ),
             'GenerateWhole': grpc.unary_unary_rpc_method_handler(
                     servicer.GenerateWhole,
-                    request_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.FromString,
-                    response_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.SerializeToString,
+                    request_deserializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateWholeRequest.FromString,
+                    response_serializer=gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateWholeResponse.SerializeToString,
             ),
             'Abort': grpc.unary_unary_rpc_method_handler(
                     servicer.Abort,
@@ -182,8 +182,8 @@ class CellService:
             request,
             target,
             '/gyre.api.rollout.v1.CellService/GenerateWhole',
-            gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateRequest.SerializeToString,
-            gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateResponse.FromString,
+            gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateWholeRequest.SerializeToString,
+            gyre_dot_api_dot_rollout_dot_v1_dot_cells__pb2.GenerateWholeResponse.FromString,
             options,
             channel_credentials,
             insecure,
