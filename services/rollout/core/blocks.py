@@ -42,6 +42,10 @@ def blocks(text: str, schemas: Schemas = NO_SCHEMAS, at: int = 0, family: Family
         again = family.again.match(text, at) if is_behind and family.again is not None else None
         if again is not None:
             start, inside = again.span()
+        elif not open_:
+            if misses or is_behind:
+                return
+            start = inside = at
         elif (start := text.find(open_, at)) >= 0:
             inside = start + len(open_)
         else:
@@ -102,6 +106,8 @@ class FirstCall:
 
     def _is_new(self, text: str, at: int) -> bool:
         family, size = self._family, len(self._family.open)
+        if not size and (self._open or self._misses):
+            return False  # the one place is known
         for block in blocks(text, at=max(at, self._at or 0), family=family):
             if self._misses + len(self._open) >= MISSES_MAX:
                 break

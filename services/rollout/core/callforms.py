@@ -4,12 +4,15 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.rollout.core.calls_json import Read, Said, json_call
+from services.rollout.core.calls_json import Read, Said, bare_call, json_call
 from services.rollout.core.calls_xml import Marks, Schemas, marked_call
 from services.rollout.core.opencalls import JsonSkim, MarksSkim, Skim
 
 _SPACE = re.compile(r"\s*")
 _OF_ARRAY = re.compile(r"\s*\[?\s*")
+TAG = "<|python_tag|>"
+"""What may stand before a bare call."""
+_BARE = re.compile(r"\s*(?:<\|python_tag\|>)?\s*")
 
 
 class Form(Protocol):
@@ -71,6 +74,21 @@ class JsonOfArray:
 
     def skim(self, text: str, at: int) -> Skim | None:
         begin = _object(text, at)
+        return JsonSkim(begin) if text.startswith("{", begin) else None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAlone:
+    """An object with name and arguments, and no mark that says so."""
+
+    def read(self, text: str, at: int, schemas: Schemas) -> Read:
+        begin = _BARE.match(text, at).end()  # type: ignore[union-attr]
+        if text.startswith("{", begin):
+            return bare_call(text, begin)
+        return None, None if TAG.startswith(text[begin:]) else at
+
+    def skim(self, text: str, at: int) -> Skim | None:
+        begin = _BARE.match(text, at).end()  # type: ignore[union-attr]
         return JsonSkim(begin) if text.startswith("{", begin) else None
 
 

@@ -41,11 +41,22 @@ _decoder = json.JSONDecoder()
 _strict = json.JSONDecoder(parse_constant=_refuse)
 _lenient = json.JSONDecoder(strict=False, parse_float=finite, parse_constant=str)
 _HALF = re.compile("[\ud800-\udfff]")
+_OF_CALL = {"name", "arguments", "parameters", "type", "id"}
+"""Members of an object that is a call though no mark says so."""
 
 
 def json_call(text: str, at: int) -> Read:
     """The call whose object begins at `at`; braces too many are its own."""
     return _first(text, at, _as_written, _repaired)
+
+
+def bare_call(text: str, at: int) -> Read:
+    """As json_call where no mark says that it is one: only an object that has arguments, and nothing that calls have not."""
+    said, end = _first(text, at, _as_written, _repaired)
+    if said is None:
+        return None, end
+    value = _lenient.raw_decode(text, at)[0]
+    return (said, end) if value.keys() <= _OF_CALL and ("arguments" in value or "parameters" in value) else (None, at)
 
 
 def json_arguments(text: str, at: int, name: str, own_id: str) -> Read:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from services.rollout.core.callforms import Form, JsonOfArray, JsonOrMarked, Marked
+from services.rollout.core.callforms import TAG, Form, JsonAlone, JsonOfArray, JsonOrMarked, Marked
 from services.rollout.core.callids import AS_GIVEN, NINE, NUMBERED, CallIds
 from services.rollout.core.calls_headed import Headed
 from services.rollout.core.calls_xml import Marks
@@ -24,6 +24,7 @@ class Family:
     signs: tuple[str, ...]
     """All of them stand in a call's turn as the templates of this family write it."""
     open: str
+    """Empty: a call stands where the content begins, or behind another one, and nowhere else."""
     close: str
     """Without it no call ends; empty: it ends with its arguments."""
     form: Form
@@ -41,19 +42,19 @@ class Family:
     """What a value is follows from the tool's schema."""
     ids: CallIds = AS_GIVEN
     held: tuple[str, ...] = field(init=False)
-    """Marks behind which nothing is content for certain."""
+    """Behind which nothing is content for certain."""
     marks: tuple[str, ...] = field(init=False)
     """All that no harness may begin a reply with."""
 
     def __post_init__(self) -> None:
-        held = (self.before, self.open) if self.before else (self.open,)
+        held = tuple(filter(None, (self.before, self.open))) or ("{", TAG)
         object.__setattr__(self, "held", held)
         marks = (*self.think, *held, self.close, self.behind)
         object.__setattr__(self, "marks", tuple(mark for mark in marks if len(mark) > 1))
 
 
-def _begin_json(mark: str) -> Callable[[str], str]:
-    return lambda name: mark + '{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "arguments": ' if name else '"')
+def _begin_json(mark: str, member: str = "arguments") -> Callable[[str], str]:
+    return lambda name: mark + '{"name": ' + (f'{json.dumps(name, ensure_ascii=False)}, "{member}": ' if name else '"')
 
 
 def _mistral(name: str, sign: str, begin: Callable[[str], str]) -> Family:
@@ -122,6 +123,10 @@ FAMILIES = (
     _mistral("mistral-args", "[TOOL_CALLS]f[ARGS]", lambda name: f"[TOOL_CALLS]{name}[ARGS]" if name else "[TOOL_CALLS]"),
     _mistral_array("mistral-v7", "[TOOL_CALLS] [{"),
     _mistral_array("mistral-nemo", "[TOOL_CALLS][{"),
+    Family(
+        "llama-3", ('<|end_header_id|>\n\n{"name": "f", "parameters": ',), "", "", JsonAlone(), _begin_json("", "parameters"),
+        again=re.compile(r"\s*;\s*(?=\{)"),
+    ),
 )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ class SaidStream:
 
     def __init__(self, think_open: bool = False, family: Family = QWEN) -> None:
         self._think_open, self._think_close = family.think
-        self._held = family.held
+        self._held, self._is_bare = family.held, not family.open
         self.reasoning = ""
         self.content = ""
         self._text = ""
@@ -72,6 +72,11 @@ class SaidStream:
                 return
             self._text, self._state = after, "content"
         certain = self._text
+        if self._is_bare:
+            begun = certain.lstrip()
+            is_open = any(begun.startswith(mark) or mark.startswith(begun) for mark in self._held)
+            self.content = self._longer(self.content, "" if is_open else certain)
+            return
         for mark in self._held:
             certain, opened, _ = certain.partition(mark)
             if not opened:

@@ -151,6 +151,20 @@ MISTRAL_ARRAY = """
     {%- endif %}
 {%- endfor %}
 """
+LLAMA = """
+{{- '<|begin_of_text|>' }}
+{%- for m in messages %}
+    {{- '<|start_header_id|>' + ('ipython' if m.role == 'tool' else m.role) + '<|end_header_id|>\n\n' }}
+    {%- if m.tool_calls %}
+        {%- if m.tool_calls | length > 1 %}{{- raise_exception('one call a turn') }}{%- endif %}
+        {%- set call = m.tool_calls[0].function %}
+        {{- '{"name": "' + call.name + '", "parameters": ' + call.arguments | tojson + '}' }}
+    {%- else %}{{- m.content }}
+    {%- endif %}
+    {{- '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}
+"""
 TEMPLATES = {
     "glm-4.5": GLM,
     "glm-4.7": GLM.replace("name + '\\n'", "name").replace("</arg_key>\\n", "</arg_key>").replace("</arg_value>\\n", "</arg_value>"),
@@ -161,12 +175,14 @@ TEMPLATES = {
     "mistral-args": MISTRAL_ARGS,
     "mistral-v7": MISTRAL_ARRAY,
     "mistral-nemo": MISTRAL_ARRAY.replace("CALLS] [", "CALLS]["),
+    "llama-3": LLAMA,
 }  # fmt: skip
 ENDS = {
     "glm": ["<|observation|>", "<|user|>"],
     "kimi": ["<|im_end|>"],
     "deepseek": ["<｜end▁of▁sentence｜>"],
     "mistral": ["</s>"],
+    "llama": ["<|eot_id|>"],
 }
 MARKS = {
     "glm": [
@@ -180,6 +196,7 @@ MARKS = {
         "<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
         "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
     ],
+    "llama": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"],
     "mistral": ["<s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]"],
 }  # fmt: skip
 BY_NAME: dict[str, Family] = {family.name: family for family in (QWEN, *FAMILIES)}
@@ -212,6 +229,8 @@ def written(name: str, calls: Calls, spacing: Any = None, first: int = 0) -> str
             return ("[TOOL_CALLS] [" if name == "mistral-v7" else "[TOOL_CALLS][") + ", ".join(said) + "]"
         case "mistral":
             return "".join(said)
+        case "llama":
+            return "; ".join(said)
     return "\n".join(said)
 
 
@@ -247,4 +266,6 @@ def _written(name: str, index: int, tool: str, arguments: dict[str, Any], spacin
             return f"[TOOL_CALLS]{tool}[ARGS]{text}"
         case "mistral-v7" | "mistral-nemo":
             return f'{{"name": {json.dumps(tool)}, "arguments": {text}, "id": "aB3dE6gH{index % 10}"}}'
+        case "llama-3":
+            return f'{{"name": {json.dumps(tool)}, "parameters": {text}}}'
     raise AssertionError(name)
