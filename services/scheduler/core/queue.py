@@ -49,8 +49,8 @@ class Queue(msgspec.Struct):
     served: dict[str, float] = {}
     """Tenant → its virtual time: predicted execution-seconds dispatched, by weight."""
     virtual_s: float = 0.0
-    """Virtual time of the tenant that was served last. Who comes back from idleness, or was held back by a cap, starts here: nobody saves up a
-    claim."""
+    """Virtual time of the tenant that was served last. Who was held back by a cap goes on from here, who comes (back) from idleness as if it had been
+    sent its first group already: nobody saves up a claim, and ever new tenants do not stop the time of those who wait."""
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -63,14 +63,15 @@ class Queue(msgspec.Struct):
         """When the group was submitted that waits longest."""
         return self.arrivals[0][0] if self.arrivals else None
 
-    def push(self, group: Group) -> None:
+    def push(self, group: Group, settings: Settings, estimates: dict[str, Estimate]) -> None:
         task = group.task
         key = f"{task.tenant} {group.tier} {group.size} {task.task_type}"
         lane = self.lanes.get(key)
         if lane is None:
             waiting = {other.tenant for other in self.lanes.values()}
             if task.tenant not in waiting:
-                self.served[task.tenant] = self.start_s(task.tenant)
+                newly_s = self.virtual_s + work_s(group, settings, estimates)
+                self.served[task.tenant] = max(newly_s, self.served.get(task.tenant, 0.0))
                 self._forget_idle({task.tenant, *waiting})
             lane = self.lanes[key] = Lane(task.tenant, group.tier, task.task_type, group.size)
         self.groups[group.group_id] = group

@@ -112,6 +112,20 @@ def test_a_tenant_that_its_tiers_cap_held_back_saves_up_no_claim():
     assert first.count("a") == pytest.approx(10, abs=1)
 
 
+def test_ever_new_tenants_starve_nobody():
+    """C1: `t` has twenty groups; four of ever new tenants, each with one group, come before each boundary of four. One of its is sent in
+    three boundaries at least; were newcomers to start where the time of all stands still, none ever would."""
+    state = fresh()
+    for index in range(20):
+        apply(state, of_tenant(index, "t"))
+    for boundary in range(20):
+        for new in range(4):
+            apply(state, of_tenant(100 + 4 * boundary + new, f"n{boundary}-{new}"))
+        for group in [group for group, _ in zip(in_order(state), range(4), strict=False)]:
+            apply(state, dispatched(state, group, 1.0))
+    assert state.queue.waiting_by_tenant["long"]["t"] <= 20 - 20 // 3
+
+
 def test_a_large_group_costs_its_tenant_as_much_as_its_executions():
     """C1: groups of 4 against groups of 1 at equal weight: one large for each four small."""
     state = fresh()

@@ -92,7 +92,7 @@ def _group_submitted(state: State, fact: r.GroupSubmitted) -> None:
     state.num_submitted += 1
     group = Group(group_id=fact.group_id, task=fact.task, tier=fact.tier, submitted_at_s=fact.at_s)
     if group.is_trained:
-        state.queue.push(group)
+        state.queue.push(group, state.settings, state.estimates)
     else:
         state.evaluations.push(group)
     _forget_tasks(state)
