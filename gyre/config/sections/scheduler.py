@@ -59,11 +59,11 @@ class SchedulerConfig(Section):
     order: Literal["longest_first", "submitted"] = "longest_first"
     """Order of a tier's queue at a boundary: longest predicted first (the last group decides the burst), or as submitted. Predictions are
     measured seconds, so only `submitted` dispatches the same groups in every run of one seed."""
-    aging_s: Seconds = 600.0
+    aging_s: Annotated[float, Meta(ge=1e-9)] = 600.0
     """Waiting this long raises a group's priority by one tier (aging promotion, C1)."""
     starvation_s: Seconds = 3600.0
     """A group that waited this long raises an alarm."""
-    tenant_weights: dict[str, Annotated[float, Meta(gt=0.0)]] = {}
+    tenant_weights: dict[str, Annotated[float, Meta(ge=1e-6, le=1e6)]] = {}
     """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named. Where any is
     set, the shares also bound what each tenant may have waiting in a tier; empty: anybody may fill it."""
     evaluation_concurrency_max: Positive = 1_024

@@ -39,6 +39,10 @@ def test_every_field_is_documented(section):
         ({"scheduler": {"extra_depth_steps": float("inf")}}, r"`scheduler\.extra_depth_steps` is inf"),
         ({"scheduler": {"tenant_weights": {"a": float("nan")}}}, r"`scheduler\.tenant_weights\.a` is nan"),
         ({"trainer": {"token_band": [0.5, float("inf")]}}, r"`trainer\.token_band\[1\]` is inf"),
+        # a clock divided by it would be infinite, a sum of two of it too
+        ({"scheduler": {"aging_s": 1e-310}}, r">= 1e-09 - at `\$\.scheduler\.aging_s"),
+        ({"scheduler": {"tenant_weights": {"a": 1e308}}}, r"<= 1000000\.0 - at `\$\.scheduler\.tenant_weights"),
+        ({"scheduler": {"tenant_weights": {"a": 1e-320}}}, r">= 1e-06"),
         ({"scheduler": {"cells": 1_000_000}}, "1024"),
         ({"scheduler": {"group_size": 1_000_000}}, "1024"),
         ({"trainer": {"betas": [2.0, 0.9]}}, "< 1.0"),
