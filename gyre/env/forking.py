@@ -20,6 +20,8 @@ from gyre.errors import EXIT_USER_ERROR, GyreError, InvalidInput, NotFound
 
 PAYLOAD = "starts_from"
 """The field of a task's payload."""
+TRAIL = ".trail"
+"""Ending of the reference to a sandbox's snapshots, and of the record beside them (gyre.env.trail)."""
 WORK = "work"
 """Of a sandbox's tree the folder that the agent was given to work in."""
 
@@ -47,10 +49,10 @@ def fork(state: Path | str, execution: str) -> dict[str, str]:
         raise NotFound(f"{state} is no folder of an environment's state: there are no snapshots in it")
     store = Store(root)
     attempts = [name for name in store.references() if re.fullmatch(re.escape(execution) + r"-a\d+", name)]
-    for reference in (f"{execution}.trail", execution, *attempts):
+    for reference in (execution + TRAIL, execution, *attempts):
         if kept := store.referred(reference):
             store.keep(kept[0])
-            folder = WORK if reference.endswith(".trail") else ""
+            folder = WORK if reference.endswith(TRAIL) else ""
             return msgspec.to_builtins(Start(snapshot=kept[0], folder=folder, of=execution))
     raise NotFound(f"{state} has no snapshot of {execution}")
 

@@ -5,10 +5,11 @@ import contextlib
 import logging
 import tempfile
 import threading
+import time
 from collections import defaultdict
 from pathlib import Path
 
-from gyre.env.forking import Start
+from gyre.env.forking import TRAIL, Start
 from gyre.env.keeping import REDACTOR, Keeper
 from gyre.env.recording import RecordDamaged, Redactor, Tape
 from gyre.env.snapshots import Series, Store
@@ -62,9 +63,9 @@ class Shelf:
 
     async def trail(self, execution: str, name: str, spacing: Spacing) -> Trail | None:
         """None where there is no folder for it, and as `tape`."""
-        if self._root is None or (tape := await self._opened(f"{execution}.trail")) is None:
+        if self._root is None or (tape := await self._opened(execution + TRAIL)) is None:
             return None
-        series = Series(await asyncio.to_thread(self.store), f"{execution}.trail")
+        series = Series(await asyncio.to_thread(self.store), execution + TRAIL)
         return Trail(name, tape, series, spacing, self._wrote)
 
     async def _opened(self, name: str) -> Tape | None:
@@ -119,8 +120,16 @@ class Shelf:
             try:  # it waits for whoever takes a snapshot; a second one would only wait beside it
                 self._written = 0
                 self.store().collect(REFERENCE_AGE_MAX_S)
+                self._drop_trails()
             finally:
                 self._collecting.release()
+
+    def _drop_trails(self) -> None:
+        """Of executions whose snapshots are too old by now: nothing goes on from them."""
+        for path in (self._root / "records").glob(f"*{TRAIL}") if self._root is not None else ():
+            with contextlib.suppress(FileNotFoundError):  # its execution has ended meanwhile
+                if time.time() - path.stat().st_mtime > REFERENCE_AGE_MAX_S:
+                    path.unlink()
 
     def close(self) -> None:
         if self._temporary is not None:

@@ -150,12 +150,12 @@ class Trail:
 
     # -- while it runs
 
-    async def between(self) -> None:
-        """A call has come and none is in flight: it may go on when this returns."""
+    async def between(self, is_quiet: bool) -> None:
+        """A call has come, and may go on when this returns. `is_quiet`: no other is in flight."""
         if self.turns_before and self.turns_before + self._turns >= self._turns_max:
             self.is_spent = True
             await asyncio.Event().wait()
-        if not self._is_due():
+        if not is_quiet or not self._is_due():
             return
         taken = asyncio.Event()
         self._taking = asyncio.ensure_future(self._take(taken))

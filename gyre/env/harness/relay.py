@@ -135,8 +135,7 @@ class Relay:
         self.touched_s = time.monotonic()
         if is_call and self._trail is not None:
             async with self._passing:  # whoever comes while one is held up waits behind it
-                if not self.open:
-                    await self._trail.between()
+                await self._trail.between(is_quiet=not self.open)
                 self.open += 1
         else:
             self.open += is_call

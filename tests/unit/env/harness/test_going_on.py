@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import aiohttp
@@ -219,6 +220,19 @@ async def test_turns_of_the_attempts_before_count(tmp_path, every):
     ending = await attempts.run(2, turns_max=4)
     assert attempts.turns[1] == [3, 4]
     assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("timed_out", "turns", 1.0)
+
+
+async def test_what_a_lost_execution_left_goes_with_its_snapshots_after_a_week(tmp_path, every):
+    every(1)
+    attempts = Attempts(tmp_path)
+    await attempts.lose(1, 3)
+    shelf, records = Shelf(tmp_path), tmp_path / "records"
+    for age_s, left in ((6 * 86_400, (1, 2)), (8 * 86_400, (0, 0))):
+        for folder in (records, tmp_path / "snapshots" / "references"):
+            for path in folder.iterdir():
+                os.utime(path, (time.time() - age_s,) * 2)
+        shelf._collect()
+        assert (len(list(records.iterdir())), len(list((tmp_path / "snapshots" / "manifests").iterdir()))) == left
 
 
 async def test_no_snapshot_is_taken_while_a_call_is_in_flight(tmp_path, every, monkeypatch):
