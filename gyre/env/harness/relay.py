@@ -184,8 +184,12 @@ class Relay:
             return
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as limit:
-            moving = loop.create_task(base.moved())
-            moving.add_done_callback(lambda done: done.cancelled() or limit.reschedule(loop.time()))
+
+            async def move() -> None:
+                await base.moved()
+                limit.reschedule(loop.time())
+
+            moving = loop.create_task(move())
             try:
                 yield moving.cancel
             finally:
