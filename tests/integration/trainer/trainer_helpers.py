@@ -1,4 +1,4 @@
-"""A tiny policy, rows by hand, and the facts that scheduler, gateway, rollout cell and trajectory processor would say."""
+"""A tiny policy, rows by hand, what one process would make of it, and the facts that scheduler, gateway, rollout cell and trajproc would say."""
 
 import asyncio
 import time
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
+from gyre.clock import SystemClock
 from gyre.config.cells import serves
 from gyre.ids import micro_id
 from gyre.records import (
@@ -27,6 +29,12 @@ from gyre.records import (
     pack,
 )
 from gyre.rpc import open_channel
+from gyre.run_folder import RunFolder
+from services.trainer.core.events import Batch
+from services.trainer.gradient import accumulate
+from services.trainer.learner import Learner
+from services.trainer.model import Policy
+from services.trainer.optimizer import flat_gradient
 from tests.support import WAIT_S, TestRun
 
 VOCAB = 128
@@ -203,3 +211,42 @@ class Run(TestRun):
             at_s=time.time(),
         )
         await self.trajproc.publish(fact)
+
+
+def reference(run: Run, root: Path, steps: list[list[MicroStep]]) -> list[dict[str, torch.Tensor]]:
+    """Weights after each step, by one process that sees whole batches."""
+    policy = Policy(run.folder.model)
+    folder = RunFolder(root)
+    folder.make()
+    learner = Learner(folder, run.config, policy, SystemClock())
+    found = []
+    for micros in steps:
+        for micro in micros:
+            accumulate(policy, micro, run.config.trainer)
+        gradient_P = flat_gradient(policy.parameters)
+        batch = Batch(tuple(micro.micro_id for micro in micros), tuple(samples_of(micros)), len(samples_of(micros)))
+        learner.update(gradient_P, batch, {}, {}, {}, 0.0)
+        found.append({name: tensor.clone() for name, tensor in policy.tensors().items()})
+    return found
+
+
+def assert_same(path: str | Path, expected: dict[str, torch.Tensor]) -> None:
+    found = safetensors.torch.load_file(path)
+    assert found.keys() == expected.keys()
+    worst = max((found[name] - tensor).abs().max().item() for name, tensor in expected.items())
+    # The order of float32 additions is all that differs; AdamW's first steps divide by gradients, which magnifies it.
+    assert worst < 1e-6, worst
+
+
+async def start_all(run: Run, cells: int) -> None:
+    await asyncio.gather(*(run.start_trainer(cell) for cell in range(cells)))
+    for cell in range(cells):
+        await run.role(cell, "rollout")
+
+
+async def two_satellites_in_training(run: Run) -> None:
+    await start_all(run, 3)
+    for cell in (0, 1, 2):
+        await run.role(cell, "training")
+    await run.until(lambda: run.of(StepOpened, step=0))
+    await run.until(lambda: {fact.cell for fact in run.of(StepJoined, step=0)} == {"cell-1", "cell-2"})
