@@ -18,6 +18,8 @@ from gyre.errors import GyreError
 RECORDED = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
 """What is a call to the outside: recorded, counted, repeated."""
 PASSED = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list"})
+OFFERED = ("tools", "resources", "prompts", "completions")
+"""Capabilities of which something passes."""
 DEPARTED = -32001
 """JSON-RPC's number of a call that departs from the record, of those left to implementations."""
 SHARED_PARAMS = ("_meta",)
@@ -44,7 +46,8 @@ class Relay:
             return {}
         if method == "initialize":
             client = await self._client(name)
-            return client.about | {"serverInfo": client.about.get("serverInfo") or {"name": name, "version": ""}}
+            about = {"serverInfo": client.about.get("serverInfo") or {"name": name, "version": ""}}
+            return client.about | about | {"capabilities": _passed_on(client.about.get("capabilities"))}
         if method in PASSED:
             return await self._asked(name, method, params)
         if method not in RECORDED:  # server/discover among them: clients of later versions then shake hands
@@ -98,6 +101,11 @@ class Relay:
                 await client.close()
                 return other
         return self._clients[name]
+
+
+def _passed_on(capabilities: Any) -> dict[str, Any]:
+    """Of what a server says that it can: clients ask for whatever they are told of (subscriptions, log levels)."""
+    return {name: {} for name in OFFERED if isinstance(capabilities, dict) and name in capabilities}
 
 
 def _failed(text: str) -> str:

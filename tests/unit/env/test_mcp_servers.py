@@ -19,15 +19,17 @@ for line in sys.stdin:
     asked = json.loads(line)
     if "id" not in asked:
         continue
-    result = {"initialize": {"protocolVersion": "2025-06-18"}, "tools/list": LISTED}[asked["method"]]
+    result = {"initialize": {"protocolVersion": "2025-06-18", "capabilities": CAN}, "tools/list": LISTED}[asked["method"]]
     print(json.dumps({"jsonrpc": "2.0", "id": [7], "result": {}}))
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
 """
 
 
-def server(listed: str, before: str = "") -> McpServer:
+def server(listed: str, before: str = "", can: dict | None = None) -> McpServer:
     """It also answers what nobody asked, under an id that is none. `before` is run first."""
-    return McpServer(command=(sys.executable, "-c", before + SERVER.replace("LISTED", listed)))
+    return McpServer(
+        command=(sys.executable, "-c", before + SERVER.replace("LISTED", listed).replace("CAN", repr(can)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,12 @@ async def test_a_server_that_ended_is_started_again_by_the_next_message(world): 
                 await client.call("exit", {})
             assert (await client.call("add", {"a": 1, "b": 1}))["content"][0]["text"] == "2"
             assert len(await client.tools()) == 3
+
+
+async def test_a_client_is_told_of_nothing_that_does_not_pass():
+    """It would ask for it: to be told of changes, to set a level of logs."""
+    can = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}, "tasks": {}, "x": 1}
+    async with gateway(Outside(mcp={"x": server('{"tools": []}', can=can)})) as made:
+        mine = journal()
+        async with McpClient(through(made.admit("e0-a1", lambda: mine))) as client:
+            assert client.about["capabilities"] == {"tools": {}, "resources": {}}
