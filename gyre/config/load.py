@@ -42,7 +42,7 @@ def load(path: Path) -> Config:
 
 def parse(data: dict[str, Any], where: str) -> Config:
     """Raises ConfigError for unknown fields, wrong types, values out of bounds, and settings that do not fit together."""
-    _refuse_unknown(data, Config, where, "")
+    refuse_unknown(data, Config, where)
     if strange := [*no_numbers(data)]:
         raise ConfigError(f"{where}: " + "; ".join(strange))
     try:
@@ -115,7 +115,8 @@ def no_numbers(tree: Any, path: str = "") -> Iterator[str]:
         yield f"`{path}` has more than 64 bits"
 
 
-def _refuse_unknown(data: Any, section: type, where: str, prefix: str) -> None:
+def refuse_unknown(data: Any, section: type, where: str, prefix: str = "") -> None:
+    """Raises ConfigError for a field that `section` or one inside it does not have, with the nearest that it has."""
     if not isinstance(data, dict):
         return
     fields = {field.name: field.type for field in msgspec.structs.fields(section)}
@@ -127,14 +128,14 @@ def _refuse_unknown(data: Any, section: type, where: str, prefix: str) -> None:
             raise ConfigError(f"{where}: unknown setting `{path}`; {hint}")
         inner = fields[name]
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            _refuse_unknown(value, inner, where, f"{path}.")
+            refuse_unknown(value, inner, where, f"{path}.")
         elif (
             get_origin(inner) is list
             and isinstance(get_args(inner)[0], type)
             and issubclass(get_args(inner)[0], msgspec.Struct)
         ):
             for index, item in enumerate(value if isinstance(value, list) else []):
-                _refuse_unknown(item, get_args(inner)[0], where, f"{path}[{index}].")
+                refuse_unknown(item, get_args(inner)[0], where, f"{path}[{index}].")
 
 
 def _check_together(config: Config, where: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from gyre.cli.main import EXIT_INTERRUPTED, exit_code
 from gyre.cli.options import apply_override, print_json
 from gyre.cli.screen import line, paragraphs
+from gyre.config.load import refuse_unknown
 from gyre.errors import GyreError, InvalidInput
 from services.scheduler.planner import planner_of
 from services.scheduler.simulator import report
@@ -22,6 +23,11 @@ OF_SPEC = {"overrides": "--set", "seed": "--seed", "plot": "--plot", "limit_s": 
 OF_ABLATION = {"calibration_name": "--calibration", "quick": "--quick"}
 """Options that only the one or the other form reads; both have --seeds and --json."""
 LIMIT_S = 3600.0
+NOT_SIMULATED = frozenset({
+    "anneal_steps", "anneal_to", "cell_capacity", "evaluation_concurrency_max", "evaluations_max", "snapshot_facts", "starvation_s",
+    "tenant_weights",
+})  # fmt: skip
+"""Of a run's [scheduler], which a specification may have as it is. Whoever sets one of them would wait for an effect."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -99,6 +105,11 @@ def _load(path: Path, overrides: tuple[str, ...]) -> Spec:
         raise InvalidInput(f"{path}: cannot be read: {error}") from error
     for override in overrides:
         apply_override(tree, override)
+        section, _, field = override.partition("=")[0].strip().partition(".")
+        if section == "scheduler" and field in NOT_SIMULATED:
+            instead = "; a cell holds cluster.slots_per_node times its nodes" if field == "cell_capacity" else ""
+            raise InvalidInput(f"--set {override}: scheduler.{field} changes nothing that is simulated{instead}")
+    refuse_unknown(tree, Spec, str(path))
     return parse(tree)
 
 

@@ -78,12 +78,28 @@ def test_a_process_that_was_killed_is_told_of_and_an_error_of_ours_comes_with_it
         workers.done()
 
 
-def test_a_picture_that_cannot_be_written_is_refused_before_anything_is_simulated(tmp_path, capsys, monkeypatch):
-    """`--plot` into a folder that is not there: told at once, and not after an hour of simulation, whose results would be lost."""
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--set", "cluster.nodes_per_sell=3"), "did you mean `cluster.nodes_per_cell`"),
+        (("--set", "workload.kin='x'"), "did you mean `workload.kind`"),
+        (
+            ("--set", "scheduler.cell_capacity=5"),
+            "changes nothing that is simulated; a cell holds cluster.slots_per_node",
+        ),
+        (("--set", "scheduler.tenant_weights={a=2.0}"), "changes nothing that is simulated"),
+        (("--plot", "{folder}/absent/a.svg"), "No such file"),
+        (("--plot", "{folder}"), "is a directory"),
+    ],
+)
+def test_what_cannot_be_or_would_change_nothing_is_refused_before_anything_is_simulated(
+    tmp_path, capsys, monkeypatch, more, said
+):
+    """Bad input: told at once with what would be right; a picture that cannot be written would lose an hour of simulation."""
     (tmp_path / "spec.toml").write_text(tomli_w.dumps(LONG))
-    for place, words in (("absent/a.svg", "No such file"), (".", "directory")):
-        argv = ["simulate", str(tmp_path / "spec.toml"), "--limit", "0.2", "--plot", str(tmp_path / place)]
-        monkeypatch.setattr(sys, "argv", argv)
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert stopped.value.code == 2 and words in capsys.readouterr().err
+    words = ["simulate", str(tmp_path / "spec.toml"), *(word.replace("{folder}", str(tmp_path)) for word in more)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2 and said in " ".join(capsys.readouterr().err.split())
+    assert [file.name for file in tmp_path.iterdir()] == ["spec.toml"]
