@@ -62,6 +62,9 @@ class Renderer:
         except InvalidInput as error:
             raise ConfigError(f"the model's chat template cannot render a plain conversation: {error}") from error
         self.close_ids = template.encode(self.close)
+        call_end = template.encode(self.family.close) if self.family.close and self.family.behind else []
+        self._call_end = call_end[0] if len(call_end) == 1 else None
+        """The token that ends a call, where calls stand in a section that something else ends."""
         self.think_open = prompt.rstrip().endswith(self.family.think[0])
         """The generation prompt itself opens the reasoning."""
         self.shows_ids = self._shows_ids()
@@ -90,8 +93,11 @@ class Renderer:
         encode: Encode | None = None,
     ) -> list[int]:
         """Ids that follow a recorded context which ends with the reply `messages[known − 1]`, whose last sampled token is
-        `last_id`. A turn that was cut before its end is closed here, by tokens nobody sampled. Raises InvalidInput."""
+        `last_id`. A turn that was cut before its end is closed here, by tokens nobody sampled, and so is the section of the one call that was
+        wanted. Raises InvalidInput."""
         text = self._new_text(messages, known, tools, payloads)
+        if last_id == self._call_end:
+            return (encode or self._template.encode)(self.family.behind + self.close + text)
         ids = (encode or self._template.encode)(self.close + text)
         if self.close_ids:
             return ids[1:] if last_id == self.close_ids[0] else ids

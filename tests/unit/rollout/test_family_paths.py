@@ -82,6 +82,18 @@ def test_a_conversation_with_tools_is_one_path_and_the_ids_of_whole_rendering(na
     assert restarted.ids(last, tools=TOOLS) == harness.ids(last, tools=TOOLS)
 
 
+@pytest.mark.parametrize("family", ["kimi-k2", "deepseek-v3", "deepseek-v3.1"])
+def test_the_section_of_the_one_call_that_was_wanted_is_closed_where_it_goes_on(model, family):
+    """`parallel_tool_calls` false ends the output behind its first call; the next prompt is as if the model had closed it."""
+    harness = Harness(model_of(family, model))
+    call = written(family, [("edit", ARGUMENTS)])
+    cut = harness.model.template.encode(call.removesuffix(harness.model.renderer.family.behind))
+    reply = harness.call(GO, "", finish="tool_calls", ids=cut, tools=TOOLS)
+    back = [*GO, reply_message(reply), tool_message(reply, 0, "done")]
+    prompt = harness.session.prompt(request(back, tools=TOOLS), harness.model)
+    assert harness.goes_on(prompt, 0) and prompt.ids.tolist() == harness.whole(back, tools=TOOLS)
+
+
 def test_a_system_message_that_the_template_would_put_before_all_that_was_said_is_the_users(model):
     """Claude Code says them anywhere; told in front they would rewrite what the model has read."""
     harness = Harness(model_of("deepseek-v3.1", model))
