@@ -53,7 +53,7 @@ class Group:
     """A dispatched task."""
 
     __slots__ = (
-        "cost_s", "executions", "group_id", "is_cut", "lasted_s", "least_s", "left", "ready_at_s", "samples", "sent_at_s", "task_type",
+        "cost_s", "executions", "group_id", "is_cut", "lasted_s", "left", "ready_at_s", "samples", "sent_at_s", "task_type",
         "token_version", "version", "waited_s",
     )  # fmt: skip
 
@@ -71,8 +71,6 @@ class Group:
         """Sum of its executions' times between dispatch and start."""
         self.cost_s = 0.0
         """Node-seconds of its training."""
-        self.least_s = 0.0
-        """Node-seconds of decoding that its executions need at least."""
         self.samples: list[str] = []
         self.lasted_s: list[float] = []
         self.token_version: list[float] = []

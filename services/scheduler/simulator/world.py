@@ -112,8 +112,13 @@ class World:
         )  # fmt: skip
 
     def bound_s(self, taken: list[tuple[int, Group]]) -> float:
-        """Least time for these groups: node-seconds of their work at the most efficient load, and of their training, over all nodes."""
-        return sum(group.least_s + group.cost_s for _, group in taken) / self.spec.nodes
+        """Least time for these groups: node-seconds of their work at the most efficient load, and of their training, over all nodes. Of an execution
+        that the wall limit cut, what it did, at most what it does at the slowest pace: where nothing served it for a while it did less."""
+        cut_s, least_s = self._limits.wall_s * self._slowest, 0.0
+        for _, group in taken:
+            work_s = sum(min(execution.sampled_s, cut_s) for execution in group.executions)
+            least_s += work_s * min(self._bound) + group.cost_s
+        return least_s / self.spec.nodes
 
     # The run
 
@@ -217,8 +222,6 @@ class World:
         group.left = len(work_s)
         hours = self.spec.training.group_node_h * self.spec.training.unique_token_share
         group.cost_s = hours * HOUR_S * drift(self.spec.workload.training_growth, step, self.spec.workload)
-        cut_s = self._limits.wall_s * self._slowest
-        group.least_s = sum(min(work, cut_s) for work in work_s) * min(self._bound)
         self.groups[name] = group
         task = r.TaskSpec(
             task_id=name,

@@ -105,6 +105,20 @@ def test_no_run_is_faster_than_the_bound(mode):
     assert 0 <= result.idle_share < 1 and result.idle_share <= result.unused_share
 
 
+@pytest.mark.parametrize("mode", ["colocate", "hybrid_switch"])
+def test_what_pauses_until_the_wall_limit_cuts_it_is_no_work_of_the_bound(mode):
+    """A pool that trains most of the time, executions of a tenth and of fifty hours: the long ones are paused for most of their four hours, so they
+    do less than at the slowest pace, and a bound that counted that would lie above the time of the run itself."""
+    spec = parse({
+        "cluster": {"nodes_per_cell": 3, "slots_per_node": 1.0, "rebalance": True}, "training": {"group_node_h": 1.0},
+        "workload": {"kind": "history", "history_h": [[0.1, 0.1, 50.0]], "wall_limit_h": 4.0},
+        "scheduler": {"mode": mode, "cells": 3, "groups_per_step": 3, "group_size": 3, "steps_per_publish": 3, "extra_depth_steps": 4.0},
+        "horizon": {"first_steps": 1, "warmup_steps": 30, "steady_steps": 60},
+    })  # fmt: skip
+    result = simulate(spec, 1)
+    assert result.timed_out_share > 0.3 and 0 < result.bound_step_h <= result.step_h
+
+
 def test_packing_the_training_shortens_it():
     """B8. Training bound: .748 of the cost takes about .748 of the time."""
     heavy = two_cells(training={"group_node_h": 4.0}, scheduler={"extra_depth_steps": 2.0})
