@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from gyre.env.harness import HarnessEnvironment, Program, Subprocess, sandbox
 from gyre.env.harness.programs import shipped
 from gyre.env.model import ChatModel
 from gyre.env.shelf import Shelf
-from gyre.env.snapshots import Series
+from gyre.env.snapshots import Series, TreeChanged
 from gyre.env.snapshots.spacing import Spacing
 from gyre.errors import Conflict
 from tests.support import until
@@ -220,6 +221,30 @@ async def test_turns_of_the_attempts_before_count(tmp_path, every):
     ending = await attempts.run(2, turns_max=4)
     assert attempts.turns[1] == [3, 4]
     assert (ending.ending, ending.reason, ending.evaluation.outcome) == ("timed_out", "turns", 1.0)
+
+
+async def test_a_snapshot_that_takes_long_holds_no_call_up_for_long_and_is_the_only_one(tmp_path, every, monkeypatch):
+    """The one before turn 2 is not there before the fourth call is: the calls go on, none begins another, and a tree that changed makes none."""
+    every(1)
+    monkeypatch.setattr(trail, "HELD_S_MAX", 0.05)
+    fourth, take, begun = threading.Event(), Series.take, []
+
+    def slow(self, tree, is_at_once=False):
+        begun.append(len(begun))
+        if len(begun) == 2:
+            fourth.wait(60.0)
+            raise TreeChanged("it was written meanwhile")
+        return take(self, tree, is_at_once)
+
+    async def answer(body, n):
+        if turn(body) == 4:
+            assert begun == [0, 1]
+            fourth.set()
+        return write(body, n)
+
+    monkeypatch.setattr(Series, "take", slow)
+    ending = await Attempts(tmp_path).run(1, answer)
+    assert (ending.ending, ending.evaluation.outcome) == ("completed", 1.0) and kept(ending)["failed"] == 1
 
 
 async def test_what_a_lost_execution_left_goes_with_its_snapshots_after_a_week(tmp_path, every):
