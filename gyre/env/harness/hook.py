@@ -115,6 +115,7 @@ def main() -> None:
         json.dump(completed(said, start), sys.stdout)
     else:
         create(said, folder, start["ports"])
+        (folder / "start.json").unlink()
 
 
 if __name__ == "__main__":

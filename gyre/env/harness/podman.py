@@ -20,6 +20,7 @@ import functools
 import json
 import logging
 import os
+import re
 import resource
 import secrets
 import shutil
@@ -50,13 +51,14 @@ FILES_MAX = 1_048_576
 HINTS = (
     ("image not known", "pull, build or import it before the run (`podman pull`, `podman import`): none is pulled when an execution starts"),
     ("configuration mismatch", "podman's store was made with other options: say the same ones"),
-    ("overlay", "where overlay cannot be mounted, podman's storage needs `--storage-driver vfs`, or `driver = \"vfs\"` in storage.conf"),
-    ("storage", "see `podman info`; another storage is said with `--root`, `--runroot`, `--storage-driver`"),
+    (r"overlay(fs)?\W.*(not supported|invalid|not permitted)|mount_program",
+     "where overlay cannot be mounted, podman's storage needs `--storage-driver vfs`, or `driver = \"vfs\"` in storage.conf"),
+    (r"GetDriver|driver not supported", "podman's storage is said with `--root`, `--runroot`, `--storage-driver`, or in storage.conf"),
     ("cgroup", "bounds need control groups: `--cgroup-manager cgroupfs` where there is no systemd, `--runtime runc` where both versions are mounted"),
     ("invalid internal status", "`podman system migrate`"),
     ("catatonit", "podman's `--init` needs catatonit: install it"),
 )  # fmt: skip
-"""What podman's words mean, where the remedy is known."""
+"""Patterns of podman's words, where the remedy is known."""
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -209,7 +211,7 @@ def explained(words: str) -> str:
     if own := own.partition("\n")[0].strip():
         return own
     said = words.rpartition("Error: ")[2].strip()
-    hint = next((hint for mark, hint in HINTS if mark in said), "")
+    hint = next((hint for mark, hint in HINTS if re.search(mark, said)), "")
     return f"{said}; {hint}" if hint else said
 
 

@@ -110,6 +110,7 @@ async def test_what_the_command_and_its_variables_say_is_on_no_command_line_and_
     await until((sandbox.work / "there").exists)
     try:
         _, said, _ = asked([*podman, "inspect", *listed()], os.environ)
+        assert not list(sandbox.tree.parent.glob("start-*/start.json")), "it has been read"
         assert IMAGE in said and "relay-key" not in said and "relay-word" not in said
         lines = command_lines()
         assert any(b"conmon" in line for line in lines) and not any(b"relay-key" in line for line in lines)
@@ -200,5 +201,8 @@ async def test_what_is_missing_is_said(sandbox, podman):
         Podman("gyre-none", podman=podman)
     with pytest.raises(NotStarted, match=r"there is no `/no/podman`: install podman"):
         Podman(IMAGE, podman=["/no/podman"])
-    with pytest.raises(NotStarted, match=r"storage"):
-        Podman(IMAGE, podman=[*podman, "--storage-driver", "nosuch"])
+    other = [*podman, "--storage-driver", "nosuch"]
+    with pytest.raises(NotStarted, match="podman's store was made with other options"):
+        Podman(IMAGE, podman=other)
+    with pytest.raises(NotStarted, match="driver not supported; podman's storage is said with"):
+        Podman(IMAGE, podman=[*other, "--root", f"{podman[-1]}2", "--runroot", f"{podman[-1]}3"])

@@ -157,6 +157,10 @@ def test_podmans_words_are_told_with_what_is_to_be_done():
     assert explained("Error: inspecting object: x: image not known\n").startswith(
         "inspecting object: x: image not known; pull"
     )
+    refused = "Error: kernel does not support overlay fs: 'overlay' is not supported over extfs at \"/x\""
+    assert "--storage-driver vfs" in explained(refused)
+    path = "statfs /var/lib/containers/storage/overlay/x: no such file"
+    assert explained(f"Error: {path}") == path, "a path is no reason"
     assert explained("Error: something else") == "something else"
 
 
