@@ -23,15 +23,18 @@ ENTRIES_MAX = 200_000
 """Of one tree. A few times a large repository with all that it needs."""
 COPY_BYTES_MAX = 8 * 2**30
 """Of one tree, holes not counted: twice what an agent may have on disk."""
+KERNELS = ("/dev/", "/proc/", "/sys/")
 OURS = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS}
 """Errors of this machine, which are no property of what is copied."""
 
 LeftOut = Counter[str]
-"""How many were left out by kind: special (pipes, sockets, devices), too_deep, unreadable, too_large; too_many, replaced (the folder itself): 1."""
+"""How many were left out by kind: special (pipes, sockets, devices, links to them), too_deep, unreadable, too_large; too_many, replaced (the folder
+itself): 1."""
 
 
 def settle(folder: Path) -> LeftOut:
-    """Of a folder in which nothing runs any more: its owner may read all of it; special files go, and what is too deep is moved out, beside it."""
+    """Of a folder in which nothing runs any more: its owner may read all of it; special files go, with links to them, and what is too deep is moved
+    out, beside it."""
     left_out = _made_folder(folder)
     for number, (holder, entry, names) in enumerate(walk.walk(folder, lambda _: left_out.update(["unreadable"]))):
         if number == ENTRIES_MAX:
@@ -41,7 +44,7 @@ def settle(folder: Path) -> LeftOut:
             OSError
         ):  # a folder is found to be unreadable when it is entered, a file when it is copied
             mode = entry.stat(follow_symlinks=False).st_mode
-            if not _is_plain(mode):
+            if not _is_plain(mode) or (stat.S_ISLNK(mode) and _leads_astray(os.path.join(folder, *names, entry.name))):
                 os.unlink(entry.name, dir_fd=holder)
                 left_out["special"] += 1
                 continue
@@ -106,6 +109,16 @@ def _made_folder(folder: Path) -> LeftOut:
 
 def _is_plain(mode: int) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def _leads_astray(link: str) -> bool:
+    """To a device or a pipe, or to what the kernel makes up as it is read: whoever reads it for a file may never come to its end."""
+    if f"{os.path.realpath(link)}/".startswith(KERNELS):
+        return True
+    try:
+        return not _is_plain(os.stat(link).st_mode)
+    except OSError:  # it leads nowhere
+        return False
 
 
 def _copy_one(holder: int, name: str, mode: int, target: str) -> None:

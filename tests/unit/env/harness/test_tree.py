@@ -115,6 +115,20 @@ def test_pipes_sockets_and_devices_are_taken_away_and_links_are_kept_as_they_are
     assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o500
 
 
+@pytest.mark.parametrize(
+    "target", ["/dev/zero", "/dev/null", "/proc/self/fd/0", "/proc/kmsg", "/sys/kernel", "pipe", "link"]
+)
+def test_links_to_what_has_no_end_are_taken_away(target, left, tmp_path):
+    """Whoever reads `answer.txt` reads for ever, or until the memory of all executions is full. Links to files stay, also to other places."""
+    os.mkfifo(tmp_path / "pipe")
+    os.symlink(target, left / "answer.txt")
+    os.symlink(sys.executable, left / "python")
+    os.symlink("nowhere", left / "lost")
+    left_out = tree.settle(left)
+    assert sorted(os.listdir(left)) == ["lost", "python"] and left_out == {"special": 1}
+    assert tree.copy(left, tmp_path / "copy") == {}
+
+
 def test_holes_are_copied_as_holes(left, tmp_path):
     size = 2**36
     with (left / "sparse").open("wb") as file:
