@@ -12,10 +12,13 @@ RETRY_SHARE = 0.25
 long bursts are."""
 OTHERS_WEIGHT = 1.0
 """Where weights are set, this much of a tier is kept for the tenants that are not named, all together."""
+OTHERS = ""
+"""Whose places these take; the name of no tenant."""
 
 
 def tenant_queue_max(settings: Settings, tier: str, tenant: str) -> int:
-    """Groups that a tenant may have waiting in a tier: all of it while no weights are set, else its share by weight, at least one."""
+    """Groups that a tenant may have waiting in a tier, with all others that are not named where it is none that is: all of it while no weights are
+    set, else its share by weight, at least one."""
     return _share(settings, tenant, settings.tier(tier).queue_max)
 
 
@@ -36,6 +39,17 @@ def retry_after_s(state: State, now_s: float) -> float:
     return min(RETRY_MAX_S, max(RETRY_MIN_S, RETRY_SHARE * (now_s - state.boundary_at_s)))
 
 
+def account(settings: Settings, tenant: str) -> str:
+    """Whose places a tenant takes: its own, or where weights name others, those of all that are not named: any number of them has one share."""
+    return tenant if not settings.tenant_weights or tenant in settings.tenant_weights else OTHERS
+
+
+def _held(settings: Settings, whose: str, by_tenant: dict[str, int]) -> int:
+    if whose != OTHERS:
+        return by_tenant.get(whose, 0)
+    return sum(count for tenant, count in by_tenant.items() if tenant not in settings.tenant_weights)
+
+
 class Admission:
     """Counts what one request adds to the queues. `admit` raises Overloaded for the first task for which there is no room."""
 
@@ -43,9 +57,10 @@ class Admission:
         self._state = state
         self._now_s = now_s
         self._tiers: dict[str, int] = {}
-        self._tenants: dict[tuple[str, str], int] = {}
+        self._waiting: dict[tuple[str, str], int] = {}
+        """Tier, whose places → groups of theirs, with those that were admitted."""
         self._evaluations: dict[str, int] = {}
-        """Tenant → executions of the evaluations that were admitted."""
+        """Whose places → executions of their evaluations, with those that were admitted."""
         self._num_evaluations = 0
 
     def admit(self, task: TaskSpec, tier: str) -> None:
@@ -53,34 +68,48 @@ class Admission:
             self._admit_evaluation(task)
             return
         queue, settings = self._state.queue, self._state.settings
-        key = (tier, task.tenant)
+        whose = account(settings, task.tenant)
+        key = (tier, whose)
         in_tier = queue.waiting_by_tier.get(tier, 0) + self._tiers.get(tier, 0)
-        of_tenant = queue.waiting_by_tenant.get(tier, {}).get(task.tenant, 0) + self._tenants.get(key, 0)
+        if key not in self._waiting:
+            self._waiting[key] = _held(settings, whose, queue.waiting_by_tenant.get(tier, {}))
         if in_tier >= settings.tier(tier).queue_max:
             self._refuse(f"tier `{tier}` is full: {in_tier} groups wait in it")
-        if of_tenant >= tenant_queue_max(settings, tier, task.tenant):
+        if self._waiting[key] >= tenant_queue_max(settings, tier, task.tenant):
             self._refuse(
-                f"tenant `{task.tenant}` has {of_tenant} groups waiting in tier `{tier}`, which is its share of it"
+                f"{_have(whose)} {self._waiting[key]} groups waiting in tier `{tier}`, which is {_their(whose)} share of it"
             )
         self._tiers[tier] = self._tiers.get(tier, 0) + 1
-        self._tenants[key] = self._tenants.get(key, 0) + 1
+        self._waiting[key] += 1
 
     def _admit_evaluation(self, task: TaskSpec) -> None:
         """Where nothing is, a group of any size: it would have to wait for ever."""
         held, settings = self._state.evaluations, self._state.settings
-        in_all = held.num_held + self._num_evaluations
-        of_tenant = held.held(task.tenant) + self._evaluations.get(task.tenant, 0)
+        whose = account(settings, task.tenant)
+        if whose not in self._evaluations:
+            self._evaluations[whose] = _held(settings, whose, held.waiting_of) + _held(settings, whose, held.unfinished)
+        in_all, theirs = held.num_held + self._num_evaluations, self._evaluations[whose]
         most, share = settings.evaluations_max, tenant_evaluations_max(settings, task.tenant)
-        room = min(most - in_all, share - of_tenant)
+        room = min(most - in_all, share - theirs)
         possible = f"a group of {room} would be taken now" if room > 0 else "there is room when some have ended"
         if in_all and in_all + task.group_size > most:
             self._refuse(f"{in_all} executions of evaluations wait or are unfinished, of {most} at most: {possible}")
-        if of_tenant and of_tenant + task.group_size > share:
+        if theirs and theirs + task.group_size > share:
             self._refuse(
-                f"tenant `{task.tenant}` has {of_tenant} executions of evaluations waiting or unfinished, of {share} that are its share: {possible}"
+                f"{_have(whose)} {theirs} executions of evaluations waiting or unfinished, of {share} that are {_their(whose)} share: {possible}"
             )
         self._num_evaluations += task.group_size
-        self._evaluations[task.tenant] = self._evaluations.get(task.tenant, 0) + task.group_size
+        self._evaluations[whose] += task.group_size
 
     def _refuse(self, why: str) -> None:
         raise Overloaded(f"{why}; submit again later", retry_after_s(self._state, self._now_s))
+
+
+def _have(whose: str) -> str:
+    return (
+        "the tenants that scheduler.tenant_weights does not name have" if whose == OTHERS else f"tenant `{whose}` has"
+    )
+
+
+def _their(whose: str) -> str:
+    return "their" if whose == OTHERS else "its"

@@ -65,7 +65,7 @@ class SchedulerConfig(Section):
     """A group that waited this long raises an alarm."""
     tenant_weights: dict[str, Annotated[float, Meta(ge=1e-6, le=1e6)]] = {}
     """Tenant → its share of dispatched work relative to the others' while they compete; 1 for a tenant that is not named. Where any is
-    set, the shares also bound what each tenant may have waiting in a tier; empty: anybody may fill it."""
+    set, the shares also bound what each tenant, or all that are not named together, may have waiting in a tier; empty: anybody may fill it."""
     evaluation_concurrency_max: Positive = 1_024
     """Executions of evaluation tasks that may be unfinished at once, and, while there is something to train, that are sent between two publishes.
     Evaluations are sent when they come, so this is what they can hold a step up by; too small: a large evaluation takes turns."""

@@ -44,10 +44,6 @@ class Evaluations(msgspec.Struct):
         """When the group was submitted that waits longest: the first that came. Some group waits."""
         return next(iter(self.groups.values())).submitted_at_s
 
-    def held(self, tenant: str) -> int:
-        """Its executions that wait or are unfinished."""
-        return self.waiting_of.get(tenant, 0) + self.unfinished.get(tenant, 0)
-
     @property
     def num_held(self) -> int:
         """Of all tenants."""

@@ -54,6 +54,33 @@ def test_with_weights_one_tenant_cannot_fill_a_tier():
     admission.admit(task(6, "x"), "all")
 
 
+def test_tenants_that_are_not_named_have_one_share_together():
+    """C1: of eight places 4 are kept for `a` and 2 for `b`, however many others there are and in however many requests they come; so of
+    evaluations. Whatever they do, there is room for who is named."""
+    state = State(SHARED)
+    submit(state, 0, "x0")
+    admission = Admission(state, 0.0)
+    admission.admit(task(1, "x1"), "all")
+    for index in range(2, 5):
+        with pytest.raises(
+            Overloaded,
+            match=r"the tenants that scheduler.tenant_weights does not name have 2 groups waiting .* their share",
+        ):
+            admission.admit(task(index, f"x{index}"), "all")
+    for index, tenant in enumerate("aaaabb", 10):
+        admission.admit(task(index, tenant), "all")
+
+    state = State(msgspec.structs.replace(SHARED, evaluations_max=16))
+    apply(state, msgspec.structs.replace(facts.submitted(0), task=task(0, "x0", "evaluation")))
+    admission = Admission(state, 0.0)
+    admission.admit(task(1, "x1", "evaluation"), "all")
+    with pytest.raises(
+        Overloaded, match=r"does not name have 4 executions of evaluations .* of 4 that are their share"
+    ):
+        admission.admit(task(2, "x2", "evaluation"), "all")
+    admission.admit(task(3, "b", "evaluation"), "all")
+
+
 def test_the_hint_grows_with_the_burst_and_is_bounded():
     state = State(SETTINGS)
     state.boundary_at_s = 1000.0
