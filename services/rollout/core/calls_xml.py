@@ -1,7 +1,7 @@
-"""Tool calls with texts between marks instead of JSON, as Qwen3-Coder and its successors, and GLM write them.
+"""Tool calls with texts between marks instead of JSON, as Qwen3-Coder and its successors, GLM and MiniMax write them.
 
-    <function=edit>              edit
-    <parameter=path>             <arg_key>path</arg_key>
+    <function=edit>              edit                              <invoke name="edit">
+    <parameter=path>             <arg_key>path</arg_key>           <parameter name="path">a.py</parameter>
     a.py                         <arg_value>a.py</arg_value>
     </parameter>
     </function>

@@ -74,6 +74,10 @@ _GLM_MARKS = Marks(
     name=re.compile(r"([\w.:/-]{1,128})(?=[\s<])"), parameter=re.compile(r"<arg_key>([^<]{1,128})</arg_key>\s*<arg_value>"),
     parameter_end="</arg_value>", close="</tool_call>", over=re.compile(r"</tool_call>\s*<tool_call>"),
 )  # fmt: skip
+_MINIMAX_MARKS = Marks(
+    name=re.compile(r'<invoke name="([^"<>\s]{1,128})">'), parameter=re.compile(r'<parameter name="([^"<>]{1,128})">'),
+    parameter_end="</parameter>", close="</invoke>", over=re.compile(r'</invoke>\s*(?:<invoke name="|</minimax:tool_call>)'),
+)  # fmt: skip
 _TAGGED = JsonOrMarked(Marked(_CODER_MARKS), "<function=")
 _KIMI = Headed(
     r"\s{0,8}(?P<own>(?:functions\.)?(?P<name>[^\s<>|:]{1,128})(?::\d{1,9})?)\s{0,8}<\|tool_call_argument_begin\|>\s{0,8}",
@@ -123,6 +127,11 @@ FAMILIES = (
     _mistral("mistral-args", "[TOOL_CALLS]f[ARGS]", lambda name: f"[TOOL_CALLS]{name}[ARGS]" if name else "[TOOL_CALLS]"),
     _mistral_array("mistral-v7", "[TOOL_CALLS] [{"),
     _mistral_array("mistral-nemo", "[TOOL_CALLS][{"),
+    Family(
+        "minimax-m2", ("<minimax:tool_call>", '<invoke name="f">'), "<minimax:tool_call>", "</invoke>", Marked(_MINIMAX_MARKS),
+        lambda name: '<minimax:tool_call>\n<invoke name="' + (f'{name}">\n' if name else ""),
+        behind="</minimax:tool_call>", again=re.compile(r'\s*(?=<invoke name=")'), has_schemas=True,
+    ),
     Family(
         "llama-3", ('<|end_header_id|>\n\n{"name": "f", "parameters": ',), "", "", JsonAlone(), _begin_json("", "parameters"),
         again=re.compile(r"\s*;\s*(?=\{)"),

@@ -151,6 +151,30 @@ MISTRAL_ARRAY = """
     {%- endif %}
 {%- endfor %}
 """
+MINIMAX = """
+{%- set ns = namespace(is_called=false) %}
+{{- ']~!b[' }}
+{%- for m in messages %}
+    {%- if m.role == 'tool' %}
+        {%- if not ns.is_called %}{{- raise_exception('no call before a result') }}{%- endif %}
+        {%- if messages[loop.index0 - 1].role != 'tool' %}{{- ']~b]tool' }}{%- endif %}
+        {{- '\n<response>' + m.content + '</response>' }}
+        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '[e~[\n' }}{%- endif %}
+    {%- else %}
+        {{- ']~b]' + ('ai' if m.role == 'assistant' else m.role) + '\n' + m.content }}
+        {%- set ns.is_called = m.tool_calls and true %}
+        {%- for call in m.tool_calls or [] %}
+            {{- ('<minimax:tool_call>' if loop.first else '') + '\n<invoke name="' + call.function.name + '">\n' }}
+            {%- for key, value in call.function.arguments.items() %}
+                {{- '<parameter name="' + key + '">' + (value if value is string else value | tojson) + '</parameter>\n' }}
+            {%- endfor %}
+            {{- '</invoke>' + ('\n</minimax:tool_call>' if loop.last else '') }}
+        {%- endfor %}
+        {{- '[e~[\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- ']~b]ai\n' }}{%- endif %}
+"""
 LLAMA = """
 {{- '<|begin_of_text|>' }}
 {%- for m in messages %}
@@ -175,6 +199,7 @@ TEMPLATES = {
     "mistral-args": MISTRAL_ARGS,
     "mistral-v7": MISTRAL_ARRAY,
     "mistral-nemo": MISTRAL_ARRAY.replace("CALLS] [", "CALLS]["),
+    "minimax-m2": MINIMAX,
     "llama-3": LLAMA,
 }  # fmt: skip
 ENDS = {
@@ -182,6 +207,7 @@ ENDS = {
     "kimi": ["<|im_end|>"],
     "deepseek": ["<｜end▁of▁sentence｜>"],
     "mistral": ["</s>"],
+    "minimax": ["[e~["],
     "llama": ["<|eot_id|>"],
 }
 MARKS = {
@@ -196,6 +222,7 @@ MARKS = {
         "<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
         "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
     ],
+    "minimax": ["]~!b[", "]~b]", "<minimax:tool_call>", "</minimax:tool_call>"],
     "llama": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"],
     "mistral": ["<s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]"],
 }  # fmt: skip
@@ -229,6 +256,8 @@ def written(name: str, calls: Calls, spacing: Any = None, first: int = 0) -> str
             return ("[TOOL_CALLS] [" if name == "mistral-v7" else "[TOOL_CALLS][") + ", ".join(said) + "]"
         case "mistral":
             return "".join(said)
+        case "minimax":
+            return "<minimax:tool_call>\n" + "\n".join(said) + "\n</minimax:tool_call>"
         case "llama":
             return "; ".join(said)
     return "\n".join(said)
@@ -266,6 +295,9 @@ def _written(name: str, index: int, tool: str, arguments: dict[str, Any], spacin
             return f"[TOOL_CALLS]{tool}[ARGS]{text}"
         case "mistral-v7" | "mistral-nemo":
             return f'{{"name": {json.dumps(tool)}, "arguments": {text}, "id": "aB3dE6gH{index % 10}"}}'
+        case "minimax-m2":
+            inside = "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in texts.items())
+            return f'<invoke name="{tool}">\n{inside}</invoke>'
         case "llama-3":
             return f'{{"name": {json.dumps(tool)}, "parameters": {text}}}'
     raise AssertionError(name)
