@@ -80,7 +80,9 @@ class Snapshots:
 
     def newest(self, decode: Callable[[bytes], S], last_sequence: int) -> tuple[S, int] | None:
         """The newest state that fits, with its sequence; `last_sequence` is the stream's. `decode` raises InvalidInput (or msgspec's errors) for a
-        state that does not fit."""
+        state that does not fit. For a process's start: what one that was killed had half written goes."""
+        for half in self._folder.glob(f"{self._name}-*.new"):
+            half.unlink(missing_ok=True)
         for path in self._paths():
             try:
                 return self._read(path, decode, last_sequence)

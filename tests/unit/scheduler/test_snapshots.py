@@ -90,6 +90,15 @@ def test_few_are_kept(tmp_path):
     assert len(list(tmp_path.iterdir())) == KEPT and newest(snapshots, SETTINGS, 100)[1] == 5
 
 
+def test_what_a_killed_process_had_half_written_goes_at_the_next_start(tmp_path):
+    """kill -9 while a snapshot is written: some 20 MB that nobody reads, at each such kill."""
+    snapshots = kept(tmp_path, 5, history())
+    (tmp_path / "scheduler-00000000000000000009.new").write_bytes(b"half")
+    (tmp_path / "trajproc-00000000000000000009.new").write_bytes(b"another's")
+    assert newest(snapshots, SETTINGS, 100)[1] == 5
+    assert sorted(file.name[:13] for file in tmp_path.iterdir()) == ["scheduler-000", "trajproc-0000"]
+
+
 def test_the_code_that_makes_states_is_part_of_a_snapshots_identity(tmp_path):
     """A changed source file changes the digest; nothing else does."""
     (tmp_path / "__init__.py").write_text("x = 1")
