@@ -43,7 +43,7 @@ def draw(spec: Spec, trace: Trace) -> str:
             ([(at_s, float(level)) for at_s, _, level in trace.waterlevel], COLOURS["rollout"]),
             ([(at_s, float(level)) for at_s, level, _ in trace.waterlevel], BLUE),
         ], is_stepped=True),
-        *_panel(staleness_at, "staleness of each step, steps: dispatch (blue), tokens (red)", x, [
+        *_panel(staleness_at, "staleness of each step, steps: dispatch (blue), tokens (red, dashed)", x, [
             ([(at_s, value) for at_s, value, _ in trace.staleness], BLUE),
             ([(at_s, value) for at_s, _, value in trace.staleness], RED),
         ], is_stepped=False),
@@ -95,7 +95,8 @@ def _panel(
                 path.append(f"{x(at_s):.2f},{last:.2f}")
             path.append(f"{x(at_s):.2f},{y:.2f}")
             last = y
-        parts.append(f'<polyline points="{" ".join(path)}" fill="none" stroke="{colour}" stroke-width="1.3"/>')
+        dashes = ' stroke-dasharray="6 4"' if colour == RED else ""  # where both are equal both are seen
+        parts.append(f'<polyline points="{" ".join(path)}" fill="none" stroke="{colour}" stroke-width="1.3"{dashes}/>')
     return parts
 
 
