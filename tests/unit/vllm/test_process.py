@@ -2,6 +2,7 @@
 
 import asyncio
 import stat
+import sys
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 from gyre.config.sections import VllmConfig
 from services.rollout.engine.vllm.client import Silent, VllmClient
 from services.rollout.engine.vllm.process import VllmProcess, command, variables
-from tests.support import until
+from tests.support import ROOT, until
 
 
 def script(path: Path, text: str) -> str:
@@ -77,6 +78,17 @@ async def test_a_process_is_ended_with_all_its_children(tmp_path):
     await client.close()
     process.forget()
     await until(lambda: has_ended(child))
+
+
+async def test_a_process_whose_parent_ended_while_it_started_ends_too(tmp_path):
+    """vLLM's engine core imports for half a minute before it asks the kernel to be ended with its server: by then nobody may be there to end."""
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.unit.vllm.orphan", str(tmp_path), cwd=ROOT
+    )
+    assert await started.wait() == 0
+    orphan = int((tmp_path / "child").read_text())
+    await until(lambda: not psutil.pid_exists(orphan) or has_ended(psutil.Process(orphan)))
+    assert not (tmp_path / "lives").exists()
 
 
 def test_vllm_listens_on_no_port(tmp_path):
