@@ -43,7 +43,7 @@ async def test_a_header_of_odd_bytes_is_read_as_text(served, name):  # noqa: F81
 
 async def test_a_header_of_odd_bytes_is_passed_on(relayed):  # noqa: F811
     """To the gateway that serves the session."""
-    address, seen, _ = relayed
+    address, seen, *_ = relayed
     status, _ = await ask(address, {b"x-session-id": b"a\xff\xc3b"})
     assert (status, seen[0].headers["x-session-id"], seen[0].headers[FORWARDED]) == (200, "a??b", "1")
 
@@ -52,9 +52,9 @@ async def test_what_cannot_be_put_on_record_is_a_wrong_request(served, monkeypat
     """Clients ask again what failed with 5xx, and it would be sampled again and again."""
     http, _, bus, _ = served
 
-    async def publish(record, traceparent="") -> int:
+    async def give(record, traceparent=""):
         raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
 
-    monkeypatch.setattr(bus, "publish", publish)
+    monkeypatch.setattr(bus, "give", give)
     async with http.post("/v1/chat/completions", json=BODY) as reply:
         assert reply.status == 400 and "on record" in (await reply.json())["error"]["message"]
