@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from gyre.env.harness import tree
 from gyre.errors import InvalidInput
 
 PLACES = ("base", "api", "key", "model", "prompt", "work", "home", "context", "output")
@@ -65,12 +66,11 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def write_files(program: Program, values: Mapping[str, str]) -> None:
-    """Readable by their owner only: there may be a key in them."""
+    """Readable by their owner only: there may be a key in them. Of an attempt that goes on both folders are as an agent left them, so no link in them
+    is followed."""
     for path, text in program.files.items():
-        target = Path(fill(path, values))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch(mode=0o600)
-        target.write_text(fill(text, values))
+        root, _, below = path.partition("/")
+        tree.put(fill(text, values), Path(fill(root, values)), Path(fill(below, values)), 0o600)
 
 
 def found(name: str, path: str) -> str:

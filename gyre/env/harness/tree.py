@@ -86,12 +86,19 @@ def overlay(files: Path | Mapping[str, str], target: Path) -> None:
     """Put `files` (a folder, or path → text) over what is in `target`: what stands in the way goes, and no link is followed."""
     if isinstance(files, Mapping):
         for path, text in files.items():
-            _place(target, Path(path)).write_text(text)
+            put(text, target, Path(path))
         return
     for folder, _, names in os.walk(files):
         for name in names:
             source = Path(folder) / name
             shutil.copy2(source, _place(target, source.relative_to(files)))
+
+
+def put(text: str, target: Path, path: Path, mode: int = 0o666) -> None:
+    """A file of its own at `path` below `target`: what stands in the way goes, no link is followed. Raises InvalidInput for a path that leads out."""
+    made = os.open(_place(target, path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(made, "w") as file:
+        file.write(text)
 
 
 def _made_folder(folder: Path) -> LeftOut:

@@ -16,6 +16,8 @@ RACY_NS = 1_000_000_000
 """A file that was changed less than this before it was read may change again without its times telling (their grain is some milliseconds, and a
 network file system's clock another one), so the next snapshot reads it again."""
 LEFT_OUT_MAX = 100
+LENT = stat.S_ISUID | stat.S_ISGID
+"""Of a file's mode: what lends its owner's rights to whoever runs it. Restored it belongs to whoever restores it, who is not who made it."""
 _Signature = tuple[int, int, int, int, int]
 
 
@@ -74,7 +76,9 @@ class Reading:
         elif stat.S_ISREG(status.st_mode):
             self.bytes += status.st_size
             self._limits.check(found.path, 0, 0, self.bytes)
-            self.entries.append(Entry(found.path, "f", mode, self._file(found), status.st_size, status.st_mtime_ns))
+            self.entries.append(
+                Entry(found.path, "f", mode & ~LENT, self._file(found), status.st_size, status.st_mtime_ns)
+            )
         elif len(self.left_out) < LEFT_OUT_MAX:
             self.left_out.append(os.fsdecode(found.path))
 

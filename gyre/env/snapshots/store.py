@@ -53,8 +53,11 @@ class Store:
         self.root = root
         self._limits = limits or Limits()
         self._objects = Objects(root / "objects")
+        root.mkdir(
+            mode=0o700, parents=True, exist_ok=True
+        )  # in it all is as readable as its root, whatever it was in its tree
         for name in ("objects", "manifests", "references", "temporary"):
-            (root / name).mkdir(parents=True, exist_ok=True)
+            (root / name).mkdir(exist_ok=True)
 
     def take(
         self, tree: Path, seen: Seen | None = None, reference: str = "", keep: int = 1, is_at_once: bool = False
