@@ -53,9 +53,8 @@ class Store:
         self.root = root
         self._limits = limits or Limits()
         self._objects = Objects(root / "objects")
-        root.mkdir(
-            mode=0o700, parents=True, exist_ok=True
-        )  # in it all is as readable as its root, whatever it was in its tree
+        # What is in it is no less readable than it is itself, whatever it was in its tree.
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in ("objects", "manifests", "references", "temporary"):
             (root / name).mkdir(exist_ok=True)
 

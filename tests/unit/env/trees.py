@@ -22,7 +22,7 @@ LINKS = st.tuples(
 
 @st.composite
 def descriptions(draw) -> Description:
-    """Folders of any mode, files of any content and mode (but those of test_restored.py), links to anywhere; names are any bytes that the kernel takes."""
+    """Folders of any mode, files of any content and mode (but those of test_restored.py), links to anywhere; names are any bytes but `/` and 0."""
     folders = [b""]
     found: Description = {b"": ("d", draw(st.integers(0, 0o7777)))}
     for _ in range(draw(st.integers(0, 12))):
