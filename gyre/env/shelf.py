@@ -12,6 +12,7 @@ from pathlib import Path
 from gyre.env.forking import TRAIL, Start
 from gyre.env.keeping import REDACTOR, Keeper
 from gyre.env.recording import RecordDamaged, Redactor, Tape
+from gyre.env.recording.tape import drop
 from gyre.env.snapshots import Series, Store
 from gyre.env.snapshots.spacing import Spacing
 from gyre.env.trail import Trail
@@ -25,8 +26,9 @@ REFERENCE_AGE_MAX_S = 7 * 86_400.0
 """Of an execution that ended without its process saying so."""
 COLLECT_BYTES = 2 * 2**30
 """Written since the last collection: executions that last for hours leave many snapshots behind before they end."""
-TAPE_TRIES, TAPE_WAIT_S = 60, 0.25
-"""An older attempt in this process that was cancelled has up to ten seconds to close its world."""
+TAPE_S, TRAIL_S, TAPE_POLL_S = 15.0, 90.0, 0.25
+"""An older attempt in this process that was cancelled has up to ten seconds to close its world, and before that an agent that asks by itself has its
+grace to end in, and its snapshot to be taken."""
 
 
 class Shelf:
@@ -59,28 +61,28 @@ class Shelf:
 
     async def tape(self, execution: str) -> Tape | None:
         """None where nothing is recorded, and where an older attempt's process does not let go of it."""
-        return None if self.redactor is None else await self._opened(f"{execution}.tape")
+        return None if self.redactor is None else await self._opened(f"{execution}.tape", TAPE_S)
 
     async def trail(self, execution: str, name: str, spacing: Spacing) -> Trail | None:
         """None where there is no folder for it, and as `tape`."""
-        if self._root is None or (tape := await self._opened(execution + TRAIL)) is None:
+        if self._root is None or (tape := await self._opened(execution + TRAIL, TRAIL_S)) is None:
             return None
         series = Series(await asyncio.to_thread(self.store), execution + TRAIL)
         return Trail(name, tape, series, spacing, self._wrote)
 
-    async def _opened(self, name: str) -> Tape | None:
-        path = self._root / "records" / name
-        for tries in range(TAPE_TRIES):
+    async def _opened(self, name: str, wait_s: float) -> Tape | None:
+        path, until_s = self._root / "records" / name, time.monotonic() + wait_s
+        while True:
             try:
                 return await asyncio.to_thread(Tape, path, self.redactor or REDACTOR)
             except RecordDamaged as error:
                 log.warning("%s; it is set aside", error)
                 path.replace(path.with_suffix(".damaged"))
             except Conflict as error:
-                if tries + 1 == TAPE_TRIES:
+                if time.monotonic() > until_s:
                     log.warning("nothing is recorded: %s", error)
-                await asyncio.sleep(TAPE_WAIT_S)
-        return None
+                    return None
+                await asyncio.sleep(TAPE_POLL_S)
 
     def store(self) -> Store:
         """Made when the first snapshot is taken: most environments take none."""
@@ -127,9 +129,7 @@ class Shelf:
     def _drop_trails(self) -> None:
         """Of executions whose snapshots are too old by now: nothing goes on from them."""
         for path in (self._root / "records").glob(f"*{TRAIL}") if self._root is not None else ():
-            with contextlib.suppress(FileNotFoundError):  # its execution has ended meanwhile
-                if time.time() - path.stat().st_mtime > REFERENCE_AGE_MAX_S:
-                    path.unlink()
+            drop(path, REFERENCE_AGE_MAX_S)
 
     def close(self) -> None:
         if self._temporary is not None:

@@ -55,6 +55,8 @@ class Trail:
         self._name, self._tape, self._series, self._spacing, self._wrote = name, tape, series, spacing, wrote
         self._lock = threading.Lock()
         self._taking: asyncio.Task | None = None
+        self._taken, self._held_until_s = asyncio.Event(), 0.0
+        """What calls wait for while `_taking`, and until when, on the loop's clock."""
         self.earlier: Checkpoint | None = None
         """Of the attempt that was lost; None: this one begins anew."""
         self.is_replay = False
@@ -155,13 +157,15 @@ class Trail:
         if self.turns_before and self.turns_before + self._turns >= self._turns_max:
             self.is_spent = True
             await asyncio.Event().wait()
-        if not is_quiet or not self._is_due():
-            return
-        taken = asyncio.Event()
-        self._taking = asyncio.ensure_future(self._take(taken))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HELD_S_MAX):
-                await taken.wait()
+        if is_quiet and self._is_due():
+            self._taken, self._held_until_s = asyncio.Event(), asyncio.get_running_loop().time() + HELD_S_MAX
+            self._taking = asyncio.ensure_future(self._take(self._taken))
+        if (
+            self._taking is not None and not self._taken.is_set()
+        ):  # it may have been begun for a call that was given up since
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._held_until_s):
+                    await self._taken.wait()
 
     def answered(self) -> None:
         """A call was."""

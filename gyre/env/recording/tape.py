@@ -4,8 +4,10 @@ A line is written by one call and is there whole or is the last one, so that a p
 file is opened again. One process at a time has it open. Nothing is written that was not redacted: every entry goes through `Redactor` here.
 """
 
+import contextlib
 import fcntl
 import os
+import time
 import zlib
 from pathlib import Path
 
@@ -30,16 +32,12 @@ class Tape:
 
     def __init__(self, path: Path, redactor: Redactor, sync: bool = True) -> None:
         """`sync`: calls to the outside and checkpoints also survive a loss of power. Raises Conflict where it is open elsewhere, RecordDamaged."""
-        self.redactor, self._sync, self._path = redactor, sync, path
+        self.redactor, self._sync, self._path, self._file = redactor, sync, path, -1
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = _locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.entries, self._length = _read(path)
             os.ftruncate(self._file, self._length)
-        except BlockingIOError:
-            self.close()
-            raise Conflict(f"{path} is open in another process: an older attempt still runs") from None
         except BaseException:
             self.close()
             raise
@@ -68,6 +66,44 @@ class Tape:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def __del__(self) -> None:
+        """Who was cancelled while a thread opened it never had it, and it must not stay locked for that."""
+        self.close()
+
+
+def drop(path: Path, age_s_max: float) -> None:
+    """Away with a file that nobody has open, and to which nothing was added for longer."""
+    with contextlib.suppress(FileNotFoundError, Conflict):
+        file = _locked(path, os.O_RDWR)
+        try:
+            if time.time() - os.fstat(file).st_mtime > age_s_max:
+                path.unlink()
+        finally:
+            os.close(file)
+
+
+def _locked(path: Path, how: int) -> int:
+    """Raises Conflict."""
+    while True:
+        file = os.open(path, how | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, file):
+                return file
+        except BlockingIOError:
+            os.close(file)
+            raise Conflict(f"{path} is open in another process: an older attempt still runs") from None
+        except OSError:
+            os.close(file)
+            raise
+        os.close(file)  # removed by whoever had it open when we came: what is written to it is nowhere
+
+
+def _is_at(path: Path, file: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    return False
 
 
 def _read(path: Path) -> tuple[list[Entry], int]:

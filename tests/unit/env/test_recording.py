@@ -1,6 +1,7 @@
 """The record of tool calls and answering from it (C4)."""
 
 import asyncio
+import fcntl
 import os
 import signal
 
@@ -8,8 +9,9 @@ import pytest
 
 from gyre.env import StepResult, ToolCall
 from gyre.env.recording import Called, Departed, Journal, RecordDamaged, Redactor, Tape
-from gyre.env.recording.entries import Checkpoint
+from gyre.env.recording.entries import Checkpoint, Over
 from gyre.env.recording.journal import UNKNOWN
+from gyre.env.recording.tape import drop
 from gyre.errors import Conflict
 
 OUTSIDE = frozenset({"search", "mail"})
@@ -198,6 +200,44 @@ def test_only_one_process_writes_a_record(tmp_path):
         open_tape(tmp_path)
     tape.close()
     open_tape(tmp_path).close()
+
+
+def test_nobody_writes_to_a_record_that_was_removed_while_he_opened_it(tmp_path, monkeypatch):
+    """The attempt before is over between our opening the file and our locking it: what we wrote would be lost with us."""
+    before, lock = [open_tape(tmp_path)], fcntl.flock
+
+    def late(file, how):
+        for tape in before:
+            tape.remove()
+            tape.close()
+        before.clear()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    after = open_tape(tmp_path)
+    after.append(Over(reason="stopped", at_s=0.0))
+    after.close()
+    assert [type(entry) for entry in open_tape(tmp_path).entries] == [Over]
+
+
+def test_a_record_that_nobody_has_any_more_is_not_locked(tmp_path):
+    """Whoever opened it was cancelled meanwhile."""
+    open_tape(tmp_path)
+    open_tape(tmp_path).close()
+
+
+def test_an_old_record_goes_but_for_one_that_is_in_use(tmp_path):
+    path = tmp_path / "e0.tape"
+    tape = open_tape(tmp_path)
+    os.utime(path, (0, 0))
+    drop(path, 60.0)
+    assert path.exists(), "its execution was suspended for long"
+    tape.close()
+    drop(path, 1e12)
+    assert path.exists()
+    drop(path, 60.0)
+    drop(path, 60.0)
+    assert not path.exists()
 
 
 def test_a_process_killed_while_it_writes_leaves_a_record_that_opens(tmp_path):

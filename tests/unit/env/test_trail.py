@@ -1,0 +1,70 @@
+"""An agent's trail by itself, without an agent (C4)."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from gyre.env import shelf, trail
+from gyre.env.recording import Redactor, Tape
+from gyre.env.shelf import Shelf
+from gyre.env.snapshots import Series
+from gyre.env.snapshots.spacing import Spacing
+from gyre.env.trail import Trail
+
+EXECUTION = "g0-e0"
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(trail, "SETTLE_S", 0.0)
+    monkeypatch.setattr(Spacing, "interval_turns", lambda self: 1)
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "notes").write_text("as reset left it")
+    return tmp_path / "tree"
+
+
+async def begun(state: Path, tree: Path) -> Trail:
+    """Of an agent that had one call answered: with the next a snapshot is due."""
+    made = await Shelf(state).trail(EXECUTION, f"{EXECUTION}-a1", Spacing())
+    made.begin(tree, str(tree.parent))
+    made.follow(lambda: 0.0, lambda: 0, 50)
+    made.answered()
+    return made
+
+
+async def test_a_call_waits_for_a_snapshot_also_where_the_one_that_it_was_taken_for_was_given_up(
+    tmp_path, tree, monkeypatch
+):
+    """A harness that asks again would be answered, and would act, in the middle of it."""
+    may, take = threading.Event(), Series.take
+    made = await begun(tmp_path / "state", tree)
+
+    def slow(self, tree, is_at_once=False):
+        may.wait(60.0)
+        return take(self, tree, is_at_once)
+
+    monkeypatch.setattr(Series, "take", slow)
+    given_up = asyncio.ensure_future(made.between(True))
+    await asyncio.wait([given_up], timeout=0.05)
+    given_up.cancel()
+    again = asyncio.ensure_future(made.between(True))
+    await asyncio.wait([again], timeout=0.05)
+    assert not again.done()
+    may.set()
+    await again
+    assert made.ordinal == 2
+    await made.rest()
+    made.close(is_over=False)
+
+
+async def test_a_trail_is_waited_for_longer_than_the_attempt_before_takes_to_end(tmp_path, monkeypatch):
+    """Its agent has a grace to end in, and a snapshot of it may be under way: who did not wait would begin anew."""
+    monkeypatch.setattr(shelf, "TAPE_S", 0.0)
+    monkeypatch.setattr(shelf, "TAPE_POLL_S", 0.01)
+    before = Tape(tmp_path / "records" / f"{EXECUTION}.trail", Redactor())
+    waiting = asyncio.ensure_future(Shelf(tmp_path).trail(EXECUTION, f"{EXECUTION}-a2", Spacing()))
+    await asyncio.wait([waiting], timeout=0.1)
+    before.close()
+    (await waiting).close(is_over=False)
