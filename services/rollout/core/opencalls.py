@@ -94,15 +94,20 @@ class Open:
         self.start = start
         self._make = skim
         self._skim: Skim | None = None
-        self._read = 0
+        self._read = self._seen = 0
 
     def read(self, text: str) -> "Open":
         """It was read in `text`, and is still cut."""
-        self._read = len(text) - self.start
+        self._read, self._seen = len(text) - self.start, len(text)
         return self
 
     def is_due(self, text: str) -> bool:
         """An error that no skim sees is seen when there is twice as much."""
+        seen, self._seen = self._seen, len(text)
+        if len(text) - self.start >= 2 * self._read:
+            return True
         if self._skim is None:
+            if not text[seen:].strip():
+                return False  # a call does not begin with white space, however much of it there is
             self._skim = self._make(text)
-        return self._skim is None or self._skim.is_due(text) or len(text) - self.start >= 2 * self._read
+        return self._skim is None or self._skim.is_due(text)

@@ -47,59 +47,87 @@ class TokenText:
         return text[len(before) :]
 
 
+class _UpToMark:
+    """What stands before a mark, white space at its ends left aside; each character is looked at once."""
+
+    def __init__(self, marks: Sequence[str]) -> None:
+        """`marks`: whichever comes first ends it; none: nothing does."""
+        self.said = ""
+        self._marks = marks
+        self._space = ""
+        """Behind `said`: part of it when something follows."""
+        self._begun = ""
+        """Behind that: it may become a mark."""
+
+    def push(self, text: str) -> str | None:
+        """What stands behind the mark; None while there is none."""
+        text = self._begun + text
+        found = [(at, mark) for mark in self._marks if (at := text.find(mark)) >= 0]
+        first, mark = min(found, default=(len(text), ""))
+        end = first if found else min((len(_without_begun(text, mark)) for mark in self._marks), default=len(text))
+        words, self._begun = text[:end].rstrip(), text[end:]
+        if words:
+            self.said += self._space + words if self.said else words.lstrip()
+            self._space = text[len(words) : end]
+        elif self.said:
+            self._space += text[:end]
+        return text[first + len(mark) :] if found else None
+
+
 class SaidStream:
     """Reasoning and content as they become certain: each is a beginning of what `parse` says of the whole text."""
 
     def __init__(self, think_open: bool = False, family: Family = QWEN) -> None:
-        self._think_open, self._think_close = family.think
-        self._held, self._is_bare = family.held, not family.open
-        self.reasoning = ""
-        self.content = ""
+        self._think_open, think_close = family.think
+        self._reasoning, self._content = _UpToMark((think_close,)), _UpToMark(family.held if family.open else ())
+        self._bare_marks = () if family.open else family.held
+        """What a call begins with where it stands alone."""
         self._text = ""
-        """What is still to be told; in the content, all of it."""
+        """What does not say yet whether it is reasoning, content or a call."""
         self._state = "thinking" if think_open else "begin"
         self._is_first = True
+
+    @property
+    def reasoning(self) -> str:
+        return self._reasoning.said
+
+    @property
+    def content(self) -> str:
+        return self._content.said
 
     def push(self, text: str) -> None:
         self._text += text
         if self._is_first and not self._begin():
             return
+        text, self._text = self._text, ""
         if self._state == "thinking":
-            close = self._think_close
-            inside, closed, after = self._text.partition(close)
-            self.reasoning = self._longer(self.reasoning, inside if closed else _without_begun(inside, close))
-            if not closed:
+            after = self._reasoning.push(text)
+            if after is None:
                 return
-            self._text, self._state = after, "content"
-        certain = self._text
-        if self._is_bare:
-            begun = certain.lstrip()
-            is_open = any(begun.startswith(mark) or mark.startswith(begun) for mark in self._held)
-            self.content = self._longer(self.content, "" if is_open else certain)
-            return
-        for mark in self._held:
-            certain, opened, _ = certain.partition(mark)
-            if not opened:
-                certain = _without_begun(certain, mark)
-        self.content = self._longer(self.content, certain)
+            text, self._state = after, "content"
+        if self._state == "content" and self._bare_marks:
+            text = text.lstrip()
+            if any(text.startswith(mark) for mark in self._bare_marks):
+                self._state = "call"
+            elif any(mark.startswith(text) for mark in self._bare_marks):
+                self._text = text
+                return
+            self._bare_marks = ()
+        if self._state == "content" and self._content.push(text) is not None:
+            self._state = "call"
 
     def _begin(self) -> bool:
         """False while it is open whether the text begins with reasoning."""
-        stripped = self._text.lstrip()
+        self._text = self._text.lstrip()
         open_ = self._think_open
-        if len(stripped) < len(open_) and open_.startswith(stripped):
+        if len(self._text) < len(open_) and open_.startswith(self._text):
             return False
-        if stripped.startswith(open_):
-            self._text, self._state = stripped[len(open_) :], "thinking"
+        if self._text.startswith(open_):
+            self._text, self._state = self._text[len(open_) :], "thinking"
         elif self._state == "begin":
             self._state = "content"
         self._is_first = False
         return True
-
-    @staticmethod
-    def _longer(said: str, text: str) -> str:
-        new = text.strip()
-        return new if len(new) > len(said) else said
 
 
 class OutputReader:

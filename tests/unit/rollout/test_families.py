@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gyre.records import Sampling
-from services.rollout.core import blocks
+from services.rollout.core import blocks, streaming
 from services.rollout.core.blocks import FirstCall, is_closed
 from services.rollout.core.callids import NINE, NUMBERED, tool_call_id
 from services.rollout.core.families import Family
@@ -187,6 +187,33 @@ def test_a_call_whose_texts_are_closing_marks_is_read_a_few_times(name, family, 
         text += family.close or "}"
         assert not first.is_in(text)
     assert first.is_in(text + end)
+    assert sum(read_) < 8 * len(text)
+
+
+@pytest.mark.parametrize("unit", ["word ", "<", " ", "close"])
+def test_what_is_streamed_is_looked_at_a_few_times(marked, unit, monkeypatch):
+    """Reasoning and content, whatever is said again and again: not all of it with each piece."""
+    looked, real = [], streaming._without_begun
+    monkeypatch.setattr(streaming, "_without_begun", lambda text, mark: looked.append(len(text)) or real(text, mark))
+    stream, unit = SaidStream(True, marked), marked.close or "]" if unit == "close" else unit
+    stream.push("So")
+    for _ in range(1000):
+        stream.push(unit)
+    stream.push(marked.think[1] + "So")
+    for _ in range(1000):
+        stream.push(unit)
+    stream.push("x")
+    assert stream.reasoning == ("So" + unit * 1000).strip() and stream.content == "So" + unit * 1000 + "x"
+    assert sum(looked) < 3 * len(marked.held) * max(map(len, marked.marks)) * 2000
+
+
+def test_a_call_that_begins_with_white_space_without_end_is_read_a_few_times(name, family, monkeypatch):
+    read_, real = [], blocks._block
+    monkeypatch.setattr(blocks, "_block", lambda text, *rest: read_.append(len(text)) or real(text, *rest))
+    first, text = FirstCall(False, family), family.open
+    for _ in range(400):
+        text += "\n"
+        assert not first.is_in(text)
     assert sum(read_) < 8 * len(text)
 
 
