@@ -49,6 +49,7 @@ class Shelf:
         self._store: Store | None = None
         self._lock, self._collecting = threading.Lock(), threading.Lock()
         self._released = self._written = 0
+        """`_written`: by the store until the last collection."""
         self._spacings: defaultdict[str, Spacing] = defaultdict(Spacing)
 
     @property
@@ -111,16 +112,15 @@ class Shelf:
         if self._released % COLLECT_EVERY == 0:
             self._collect()
 
-    def _wrote(self, size: int) -> None:
-        """A snapshot cost so many bytes. Blocks."""
-        self._written += size
-        if self._written > COLLECT_BYTES:
+    def _wrote(self) -> None:
+        """A snapshot was taken, or came to nothing. Blocks."""
+        if self.store().written - self._written > COLLECT_BYTES:
             self._collect()
 
     def _collect(self) -> None:
         if self._collecting.acquire(blocking=False):
             try:  # it waits for whoever takes a snapshot; a second one would only wait beside it
-                self._written = 0
+                self._written = self.store().written
                 self.store().collect(REFERENCE_AGE_MAX_S)
                 self._drop_trails()
             finally:

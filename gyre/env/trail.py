@@ -21,7 +21,7 @@ import msgspec
 
 from gyre.env.recording import Tape
 from gyre.env.recording.entries import Attempt, Checkpoint, Over, Turned
-from gyre.env.snapshots import Series, Snapshot
+from gyre.env.snapshots import Series
 from gyre.env.snapshots.spacing import Spacing
 
 log = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ class Trail:
     """One attempt's. What blocks says so."""
 
     def __init__(
-        self, name: str, tape: Tape, series: Series, spacing: Spacing, wrote: Callable[[int], None] = lambda _: None
+        self, name: str, tape: Tape, series: Series, spacing: Spacing, wrote: Callable[[], None] = lambda: None
     ) -> None:
-        """`name` of the attempt. `wrote` is told, in a thread, how many bytes each snapshot cost the store."""
+        """`name` of the attempt. `wrote` is told, in a thread, when a snapshot was taken or came to nothing: either has cost the store something."""
         self._name, self._tape, self._series, self._spacing, self._wrote = name, tape, series, spacing, wrote
         self._lock = threading.Lock()
         self._taking: asyncio.Task | None = None
@@ -205,16 +205,15 @@ class Trail:
     async def _take(self, taken: asyncio.Event) -> None:
         try:
             await asyncio.sleep(SETTLE_S)
-            snapshot = await asyncio.to_thread(self._take_files)
+            await asyncio.to_thread(self._take_files)
         finally:
             taken.set()
             self._turned_s = self._now_s()  # a snapshot's time is its own, and no turn's
-        if snapshot is not None:
-            with self._logged("the store is not tidied"):
-                await asyncio.to_thread(self._wrote, snapshot.bytes_written)
+        with self._logged("the store is not tidied"):
+            await asyncio.to_thread(self._wrote)
 
-    def _take_files(self) -> Snapshot | None:
-        """None where it cannot be taken, which is logged, counted, and harms nobody."""
+    def _take_files(self) -> None:
+        """One that cannot be taken is logged, counted, and harms nobody."""
         begun_s, turns, self._turns_kept = time.monotonic(), self.turns_before + self._turns, self._turns
         note = Note(
             place=self._place,
@@ -229,10 +228,9 @@ class Trail:
             self._put(checkpoint)
             self._failures = 0
             self._spacing.took(SETTLE_S + time.monotonic() - begun_s)
-            return snapshot
+            return
         self.failed += 1
         self._failures = min(self._failures + 1, FAILURES_MAX)
-        return None
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:

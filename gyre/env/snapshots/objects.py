@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 from gyre.env.snapshots import trees
@@ -24,6 +25,8 @@ class Objects:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._can_clone = True
+        self.written = 0
+        """Bytes, also for snapshots that came to nothing; of several threads that write at once one may not be counted."""
 
     def path(self, digest: bytes) -> Path:
         """Where this content is, or would be."""
@@ -38,9 +41,10 @@ class Objects:
             return False
 
     def keep(self, source: int, size: int, part: Path) -> tuple[bytes, int]:
-        """What is read from `source`, by digest, and the bytes that were not there yet. `part` is a place to write at before it has its name."""
+        """What is read from `source`, by digest, and the bytes that were not there yet. `part` is a place to write at before it has its name. No more
+        than `size` is read: what grows meanwhile might grow without end."""
         if size <= SMALL_BYTES:
-            data = b"".join(trees.chunks(source))
+            data = b"".join(trees.chunks(source, size))
             digest = hashlib.sha256(data).digest()
             return digest, self.put(digest, data, part)
         target = os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
@@ -49,10 +53,11 @@ class Objects:
                 digest = _digest(target)
             else:
                 self._can_clone = False
-                if self.has(digest := _digest(source), size):  # reading twice costs less than writing once
+                if self.has(digest := _digest(source, size), size):  # reading twice costs less than writing once
                     return digest, 0
                 os.lseek(source, 0, os.SEEK_SET)
-                digest = _copy(source, target)
+                digest = _copy(source, target, size)
+                self.written += size
         finally:
             os.close(target)
         if self.has(digest, size):
@@ -65,6 +70,7 @@ class Objects:
         if self.has(digest, len(data)):
             return 0
         write(part, data, self._named(digest))
+        self.written += len(data)
         return len(data)
 
     def read(self, digest: bytes) -> bytes:
@@ -114,18 +120,18 @@ def write(part: Path, data: bytes, path: Path) -> None:
     os.rename(part, path)
 
 
-def _digest(source: int) -> bytes:
+def _digest(source: int, bytes_max: int = sys.maxsize) -> bytes:
     os.lseek(source, 0, os.SEEK_SET)
     digest = hashlib.sha256()
-    for chunk in trees.chunks(source):
+    for chunk in trees.chunks(source, bytes_max):
         digest.update(chunk)
     return digest.digest()
 
 
-def _copy(source: int, target: int) -> bytes:
+def _copy(source: int, target: int, bytes_max: int = sys.maxsize) -> bytes:
     """What was copied, by digest."""
     digest = hashlib.sha256()
-    for chunk in trees.chunks(source):
+    for chunk in trees.chunks(source, bytes_max):
         digest.update(chunk)
         trees.write_sparsely(target, chunk)
     trees.end_sparsely(target)

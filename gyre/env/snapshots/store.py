@@ -58,6 +58,11 @@ class Store:
         for name in ("objects", "manifests", "references", "temporary"):
             (root / name).mkdir(exist_ok=True)
 
+    @property
+    def written(self) -> int:
+        """Bytes of contents that this process wrote, also for snapshots that came to nothing: they stay until `collect`."""
+        return self._objects.written
+
     def take(
         self, tree: Path, seen: Seen | None = None, reference: str = "", keep: int = 1, is_at_once: bool = False
     ) -> Taken:

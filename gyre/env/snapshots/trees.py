@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -76,8 +77,10 @@ def _walk(folder: int, prefix: bytes, depth: int, check: Callable[[bytes, int], 
                 os.close(inner)
 
 
-def chunks(source: int) -> Iterator[bytes]:
-    while chunk := os.read(source, CHUNK_BYTES):
+def chunks(source: int, bytes_max: int = sys.maxsize) -> Iterator[bytes]:
+    """To its end, or so far."""
+    while bytes_max and (chunk := os.read(source, min(CHUNK_BYTES, bytes_max))):
+        bytes_max -= len(chunk)
         yield chunk
 
 

@@ -1,6 +1,7 @@
 """An agent's trail by itself, without an agent (C4)."""
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gyre.env import shelf, trail
 from gyre.env.recording import Redactor, Tape
 from gyre.env.shelf import Shelf
 from gyre.env.snapshots import Series
+from gyre.env.snapshots.objects import Objects
 from gyre.env.snapshots.spacing import Spacing
 from gyre.env.trail import Trail
 
@@ -68,3 +70,24 @@ async def test_a_trail_is_waited_for_longer_than_the_attempt_before_takes_to_end
     await asyncio.wait([waiting], timeout=0.1)
     before.close()
     (await waiting).close(is_over=False)
+
+
+async def test_what_snapshots_wrote_that_came_to_nothing_is_collected(tmp_path, tree, monkeypatch):
+    """An agent whose files change all the time would fill the disk with contents that nobody refers to."""
+    monkeypatch.setattr(shelf, "COLLECT_BYTES", 5_000)
+    keep = Objects.keep
+
+    def changing(self, source, size, part):
+        kept = keep(self, source, size, part)
+        (tree / "changing").write_bytes(os.urandom(2_000))
+        return kept
+
+    made = await begun(tmp_path / "state", tree)
+    (tree / "changing").write_bytes(os.urandom(2_000))
+    monkeypatch.setattr(Objects, "keep", changing)
+    await made.between(True)
+    await made.rest()
+    assert made.said() == {"taken": 1, "failed": 1}
+    left = sum(path.stat().st_size for path in (tmp_path / "state" / "snapshots" / "objects").glob("*/*"))
+    assert left < 2_000, "of the first snapshot"
+    made.close(is_over=False)

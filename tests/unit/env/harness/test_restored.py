@@ -1,12 +1,14 @@
 """What comes back with a snapshot was the agent's: it leads nobody out of the sandbox, and lends nobody our rights (B4, C4)."""
 
+import contextlib
 import os
 import stat
 
 import pytest
 
 from gyre.env.harness.programs import Program, write_files
-from gyre.env.snapshots import Store
+from gyre.env.snapshots import Store, TreeChanged
+from gyre.env.snapshots.objects import SMALL_BYTES, Objects
 
 PROGRAM = Program(command=["true"], files={"{home}/.noting/settings": "key = {key}"})
 
@@ -51,3 +53,29 @@ def test_what_is_in_a_store_only_its_owner_reads(tmp_path):
     """An agent that runs as another user would find other executions' files there, with modes of the store's and not their own."""
     Store(tmp_path / "state" / "snapshots")
     assert stat.S_IMODE((tmp_path / "state" / "snapshots").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("size", [0, 2 * SMALL_BYTES])
+def test_a_file_that_grows_while_it_is_read_is_not_read_without_end(tmp_path, monkeypatch, size):
+    """Small ones are read at once: one that is a gigabyte by then, all of it a hole, would fill the memory of all executions."""
+    (tree := tmp_path / "tree").mkdir()
+    (tree / "file").write_bytes(os.urandom(size))
+    keep, read = Objects.keep, [0]
+
+    def growing(self, source, _size, part):
+        os.truncate(tree / "file", 2**30)
+        try:
+            return keep(self, source, size, part)
+        finally:
+            os.truncate(tree / "file", size)
+
+    def counted(source, length, _read=os.read):
+        data = _read(source, length)
+        read[0] += len(data)
+        assert read[0] <= 20 * SMALL_BYTES
+        return data
+
+    monkeypatch.setattr(Objects, "keep", growing)
+    monkeypatch.setattr(os, "read", counted)
+    with contextlib.suppress(TreeChanged):  # where the times of files are fine enough to tell
+        Store(tmp_path / "store").take(tree)
