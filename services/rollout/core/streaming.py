@@ -67,8 +67,9 @@ class _UpToMark:
         end = first if found else min((len(_without_begun(text, mark)) for mark in self._marks), default=len(text))
         words, self._begun = text[:end].rstrip(), text[end:]
         if words:
-            self.said += self._space + words if self.said else words.lstrip()
-            self._space = text[len(words) : end]
+            said, self.said = self.said, ""  # it grows in its place where nobody else has it (CPython)
+            said += self._space + words if said else words.lstrip()
+            self.said, self._space = said, text[len(words) : end]
         elif self.said:
             self._space += text[:end]
         return text[first + len(mark) :] if found else None
@@ -168,7 +169,10 @@ class OutputReader:
         ids = [token for token in ids if token not in self._stop_ids]
         before = self._tokens.shown
         self._ids.extend(ids)
-        self._text += self._tokens.push(ids)
+        text, self._text = self._text, ""  # it grows in its place where nobody else has it (CPython)
+        text += self._tokens.push(ids)
+        self._text = text
+        del text
         if self.is_watching and self._ends(self._text, max(0, self._told - self._longest), self._first_call):
             for kept in range(before + 1, len(self._ids) + 1):
                 if self._ends(self._decode(self._ids[:kept]), 0, FirstCall(self._think_open, self._family)):
