@@ -152,9 +152,9 @@ class Trail:
 
     # -- while it runs
 
-    async def between(self, is_quiet: bool) -> None:
-        """A call has come, and may go on when this returns. `is_quiet`: no other is in flight."""
-        if self.turns_before and self.turns_before + self._turns >= self._turns_max:
+    async def between(self, is_quiet: bool, is_turn: bool = True) -> None:
+        """A call has come, and may go on when this returns. `is_quiet`: no other is in flight; `is_turn`: when it is answered that is one."""
+        if is_turn and self.turns_before and self.turns_before + self._turns >= self._turns_max:
             self.is_spent = True
             await asyncio.Event().wait()
         if is_quiet and self._is_due():
@@ -190,10 +190,12 @@ class Trail:
 
     def close(self, is_over: bool) -> Series | None:
         """What is to be released, where nobody goes on from here. Blocks."""
-        if is_over:
-            self._put(Over(reason="over", at_s=time.time()))
-            self._tape.remove()
-        self._tape.close()
+        try:
+            if is_over:
+                self._put(Over(reason="over", at_s=time.time()))
+                self._tape.remove()
+        finally:
+            self._tape.close()
         return self._series if is_over else None
 
     def _is_due(self) -> bool:

@@ -41,8 +41,8 @@ KEY_GRACE_S = 20.0
 BUSY = (429, 502, 503, 504)
 FAILED = re.compile(rb"^: status ([0-9]{3})$", re.MULTILINE)
 """What the gateway says before the error of a stream that has begun; a reply's own text has no such line, for it is JSON."""
-COUNT = "/count_tokens"
-"""Asks the gateway, and not the model: no turn."""
+COUNTS = ("/count_tokens", "/input_tokens")
+"""Ask the gateway, and not the model: no turns."""
 KEEP_ALIVE_S = 5.0
 PASSED_HEADERS = ("content-type", "retry-after", "request-id", "x-request-id")
 NOT_PASSED = {
@@ -135,7 +135,7 @@ class Relay:
         self.touched_s = time.monotonic()
         if is_call and self._trail is not None:
             async with self._passing:  # whoever comes while one is held up waits behind it
-                await self._trail.between(is_quiet=not self.open)
+                await self._trail.between(is_quiet=not self.open, is_turn=_is_turn(request))
                 self.open += 1
         else:
             self.open += is_call
@@ -222,7 +222,7 @@ class Relay:
             return
         if status == 200:
             self.answered += 1
-            if self._trail is not None and not request.path.endswith(COUNT):
+            if self._trail is not None and _is_turn(request):
                 self._trail.answered()
             return
         text = data.decode(errors="replace")[:300]
@@ -283,6 +283,10 @@ async def _body(request: web.Request, bytes_max: int) -> bytes | None:
             return None
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def _is_turn(request: web.Request) -> bool:
+    return request.method == "POST" and not request.path.rstrip("/").endswith(COUNTS)
 
 
 def _refusal(request: web.Request, status: int, message: str, kind: str, code: str) -> web.Response:

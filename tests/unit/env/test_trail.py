@@ -91,3 +91,18 @@ async def test_what_snapshots_wrote_that_came_to_nothing_is_collected(tmp_path, 
     left = sum(path.stat().st_size for path in (tmp_path / "state" / "snapshots" / "objects").glob("*/*"))
     assert left < 2_000, "of the first snapshot"
     made.close(is_over=False)
+
+
+async def test_an_agent_that_has_made_its_turns_may_ask_for_a_count(tmp_path, tree):
+    """It is not ended for that, and none of its calls is held up until one would be the next turn."""
+    (await begun(tmp_path / "state", tree)).close(is_over=False)
+    made = await begun(tmp_path / "state", tree)
+    made.turns_before = 49
+    await made.between(True, is_turn=False)
+    assert not made.is_spent
+    spent = asyncio.ensure_future(made.between(True))
+    await asyncio.wait([spent], timeout=0.05)
+    assert made.is_spent and not spent.done()
+    spent.cancel()
+    await made.rest()
+    made.close(is_over=False)

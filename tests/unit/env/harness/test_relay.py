@@ -313,3 +313,26 @@ async def test_a_harness_that_hangs_up_hangs_up_at_the_gateway():
         await asyncio.gather(asking, return_exceptions=True)
         await left.wait()
         await until(lambda: relay.open == 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/count_tokens", "/v1/responses/input_tokens/"])
+async def test_what_asks_for_a_count_is_no_turn(path):
+    """Neither of those that were made, nor one more where all are: an attempt that goes on would end early."""
+    told = []
+
+    class Trail:
+        async def between(self, is_quiet, is_turn):
+            told.append((is_quiet, is_turn))
+
+        def answered(self):
+            told.append("answered")
+
+    async with (
+        Gateway(plain({"n": 1})) as gateway,
+        Relay(Access(lambda: gateway.base, "key"), "noting", trail=Trail()) as relay,
+        aiohttp.ClientSession(headers={"authorization": f"Bearer {relay.key}"}) as http,
+    ):
+        for place in (path, "/v1/messages"):
+            async with http.post(relay.base + place, json={}) as reply:
+                assert reply.status == 200
+    assert told == [(True, False), (True, True), "answered"]
