@@ -160,12 +160,7 @@ class Trail:
         if is_quiet and self._is_due():
             self._taken, self._held_until_s = asyncio.Event(), asyncio.get_running_loop().time() + HELD_S_MAX
             self._taking = asyncio.ensure_future(self._take(self._taken))
-        if (
-            self._taking is not None and not self._taken.is_set()
-        ):  # it may have been begun for a call that was given up since
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._held_until_s):
-                    await self._taken.wait()
+        await self._settled(self._held_until_s)  # it may have been begun for a call that was given up since
 
     def answered(self) -> None:
         """A call was."""
@@ -178,8 +173,14 @@ class Trail:
 
     async def rest(self) -> None:
         """The agent has ended; its tree is somebody else's from here on."""
-        if self._taking is not None:
-            await asyncio.wait([self._taking], timeout=HELD_S_MAX)
+        await self._settled(asyncio.get_running_loop().time() + HELD_S_MAX)
+
+    async def _settled(self, until_s: float) -> None:
+        """The snapshot under way is taken, or the loop's clock says `until_s`. What is tidied up after it nobody waits for."""
+        if self._taking is not None and not self._taken.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    await self._taken.wait()
 
     def said(self) -> dict[str, float | int]:
         """For the record of the execution."""
