@@ -12,6 +12,7 @@ another `Sandbox`; none is shipped.
 import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import sys
@@ -34,6 +35,10 @@ WARDEN = Path(__file__).with_name("warden")
 LINE_BYTES_MAX = 1024 * 1024
 WARDEN_GRACE_S = 10.0
 """On top of a command's own grace, for a busy machine; then the warden itself is killed, and all that it started."""
+NAME = "gyre-harness-"
+"""How names of folders around sandboxes begin."""
+NEW_S = 600.0
+"""A folder that was just made is not yet held by who made it."""
 PLACE_S, PLACE_POLL_S = 60.0, 0.25
 """A sandbox whose process was lost ends within its command's grace, a busy machine's within more."""
 
@@ -162,7 +167,8 @@ class Subprocess(Sandbox):
     def __init__(self, user: int | None = None, folder: Path | None = None) -> None:
         """`user`: id under which the command runs; needs root's rights. `folder`: where temporary folders go."""
         self._user = user
-        self._furnish(Path(tempfile.mkdtemp(prefix="gyre-harness-", dir=folder)))
+        _sweep(Path(folder or tempfile.gettempdir()))
+        self._furnish(Path(tempfile.mkdtemp(prefix=NAME, dir=folder)))
 
     def _furnish(self, root: Path) -> None:
         """`root` is there, and empty."""
@@ -282,6 +288,21 @@ def _has_made_room(root: Path) -> bool:
         return True
     except FileExistsError:
         pass
+    _remove_unheld(root)
+    return False
+
+
+@functools.lru_cache(maxsize=16)
+def _sweep(folder: Path) -> None:
+    """Remove sandboxes of those of us who were killed while no warden of theirs ran. Once a process."""
+    for root in folder.glob(f"{NAME}*"):
+        with contextlib.suppress(OSError):
+            status = (root / "tree").lstat()
+            if status.st_uid == os.geteuid() and time.time() - status.st_ctime > NEW_S:
+                _remove_unheld(root)
+
+
+def _remove_unheld(root: Path) -> None:
     with contextlib.suppress(OSError):
         lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -289,7 +310,6 @@ def _has_made_room(root: Path) -> bool:
             walk.remove(root)
         finally:
             os.close(lock)
-    return False
 
 
 def _give_up(root: Path, lock: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gyre.env.harness import Bounds, NotStarted, Sandbox, Subprocess
+from gyre.env.harness import sandbox as module
 from gyre.env.harness.warden import processes
 from tests.support import WAIT_S, until
 
@@ -248,3 +249,25 @@ async def test_a_command_of_another_user_cannot_read_what_is_ours(tmp_path):
     )
     assert (sandbox.work / "theirs").read_text() == "after\n"
     sandbox.close()
+
+
+async def test_what_was_killed_while_nothing_ran_in_it_goes_with_the_next_process(tmp_path, monkeypatch):
+    """A process that fills a working folder, or judges one, has no warden that would remove it. Folders that somebody holds stay, and so do those
+    that were made just now and those of others."""
+    monkeypatch.setattr(module, "NEW_S", 0.0)
+    code = f"import os; from gyre.env.harness import Subprocess; lost = Subprocess(folder={str(tmp_path)!r}); os.kill(0, 9)"
+    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code, start_new_session=True)
+    assert await killed.wait() == -signal.SIGKILL
+    (lost,) = tmp_path.iterdir()
+    (tmp_path / "gyre-harness-other").mkdir()
+    held = Subprocess(folder=tmp_path)
+    assert not lost.exists()
+    module._sweep.cache_clear()
+    Subprocess(folder=tmp_path).close()
+    assert held.work.is_dir() and (tmp_path / "gyre-harness-other").is_dir()
+    held.close()
+    monkeypatch.setattr(module, "NEW_S", 600.0)
+    module._sweep.cache_clear()
+    (tmp_path / "gyre-harness-new" / "tree").mkdir(parents=True)
+    Subprocess(folder=tmp_path).close()
+    assert (tmp_path / "gyre-harness-new").is_dir()
