@@ -10,9 +10,12 @@ import json
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.transport import TcpTransport
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NotAnswered
 from nats.js.errors import APIError
+
+from gyre.bus.hearing import hear
 
 
 class Publishing:
@@ -45,10 +48,14 @@ class Publishing:
         return answer
 
     def _leave(self) -> None:
-        """Now, and not when the client's flusher has its turn, which finds nothing more."""
-        client = self._client
-        if client.is_connected and client._pending:
-            client._transport.writelines(client._pending)  # type: ignore[union-attr]
+        """Now, and not when the client's flusher has its turn, which finds nothing more. Behind what the server has not taken yet it is left to
+        the flusher, which waits: the transport's buffer has no end."""
+        client, transport = self._client, self._client._transport
+        if not client.is_connected or not client._pending or not isinstance(transport, TcpTransport):
+            return
+        writer = transport._io_writer
+        if writer is not None and not writer.transport.get_write_buffer_size():
+            transport.writelines(client._pending)
             client._pending, client._pending_data_size = [], 0
 
     async def _open(self) -> None:
@@ -57,21 +64,27 @@ class Publishing:
         async with self._opening:
             if not self._inbox:
                 inbox = f"{self._client.new_inbox()}."
-                await self._client.subscribe(f"{inbox}*", cb=self._come)
+                await hear(self._client, f"{inbox}*", self._come)
                 self._inbox = inbox
 
-    async def _come(self, message: Msg) -> None:
+    def _come(self, message: Msg) -> None:
         answer = self._asked.get(message.subject[len(self._inbox) :])
         if answer is None or answer.done():
             return
-        if not message.data:
-            answer.set_exception(NoRespondersError())
-            return
-        said = json.loads(message.data)
-        if "error" in said:
-            answer.set_exception(APIError.from_error(said["error"]))
-        else:
-            answer.set_result(said["seq"])
+        try:
+            answer.set_result(_sequence(message))
+        except Exception as error:
+            answer.set_exception(error)
+
+
+def _sequence(message: Msg) -> int:
+    """Of what this answers. Raises APIError, NoRespondersError."""
+    if not message.data:
+        raise NoRespondersError
+    said = json.loads(message.data)
+    if "error" in said:
+        APIError.from_error(said["error"])  # raises it
+    return said["seq"]
 
 
 def _late(answer: asyncio.Future[int]) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from gyre.bus.hearing import hear
 from gyre.errors import Unavailable
 
 EXPIRES_S = 5.0
@@ -58,7 +59,7 @@ class Pull:
 
     async def open(self) -> None:
         self._inbox = self._client.new_inbox()
-        self._subscription = await self._client.subscribe(self._inbox, cb=self._come)
+        self._subscription = await hear(self._client, self._inbox, self._came.put_nowait)
 
     async def close(self) -> None:
         if self._subscription is not None and not self._client.is_closed:
@@ -90,9 +91,6 @@ class Pull:
             self._left = 0
             if status not in _RENEW and description != _FULL:
                 raise Unavailable(f"{self._subject}: {status} {description}")
-
-    async def _come(self, message: Msg) -> None:
-        self._came.put_nowait(message)
 
     async def _take(self, deadline_s: float | None) -> Msg | None:
         """The next that came; None when a look at the connection is due, or at the deadline (loop's time)."""

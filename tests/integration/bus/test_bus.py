@@ -14,6 +14,7 @@ from nats.errors import TimeoutError as NotAnswered
 
 from gyre import records as r
 from gyre.bus import work
+from gyre.bus.hearing import hear
 from gyre.bus.pull import Pull
 from gyre.bus.server import MAX_PAYLOAD_BYTES
 from gyre.bus.subjects import subject_of
@@ -79,10 +80,32 @@ async def test_what_is_given_has_left_and_its_answer_is_its_place_in_the_stream(
         nobody = Msg(
             _client=trainer.client, subject=trainer._publishing._inbox + name, data=b"", headers={"Status": "503"}
         )
-        await trainer._publishing._come(nobody)
+        trainer._publishing._come(nobody)
         with pytest.raises(NoRespondersError):
             await nowhere
         await until(lambda: not trainer._publishing._asked)
+
+
+async def test_one_that_cannot_take_a_message_ends_nobody_elses_hearing(tmp_path):
+    """B1: messages are told where the connection is read."""
+    async with TestRun(tmp_path) as run:
+        bus, taken = await run.bus("trainer"), list[bytes]()
+
+        def take(message: Msg) -> None:
+            if message.data == b"odd":
+                raise ValueError
+            taken.append(message.data)
+
+        inbox = bus.client.new_inbox()
+        heard = await hear(bus.client, inbox, take)
+        for data in (b"a", b"odd", b"b"):
+            await bus.client._process_msg(heard._id, inbox.encode(), b"", data, b"")
+        assert taken == [b"a", b"b"]
+        assert heard._pending_size == 0, "the client counts what lies in its queue, and throws away beyond its limit"
+        await bus.publish(opened(0))
+        await heard.unsubscribe()
+        await bus.client._process_msg(heard._id, inbox.encode(), b"", b"c", b"")
+        assert taken == [b"a", b"b"]
 
 
 async def test_unacknowledged_work_comes_again_with_a_higher_delivery_count(tmp_path):
@@ -240,7 +263,7 @@ async def test_a_reader_that_is_cancelled_as_a_message_comes_ends_and_the_messag
 
     task = asyncio.create_task(reading())
     await asyncio.sleep(0)
-    await pull._come(Msg(None, data=b"x"))
+    pull._came.put_nowait(Msg(None, data=b"x"))
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled() and not read
@@ -264,7 +287,7 @@ async def test_a_reader_with_a_heap_of_messages_lets_others_have_their_turn():
             await asyncio.sleep(0)
 
     for _ in range(1_000):
-        await pull._come(Msg(None, data=b"x"))
+        pull._came.put_nowait(Msg(None, data=b"x"))
     task = asyncio.create_task(other())
     for _ in range(1_000):
         await pull.next()
