@@ -69,6 +69,8 @@ class FirstCall:
         self._think_open, self._family = think_open, family
         self._at: int | None = None
         """No opening mark that is not known begins before it; None: in the reasoning."""
+        self._words = 0
+        """Nothing but white space stands before it."""
         self._open: list[Open] = []
         self._misses = 0
         """Opening marks that began no call."""
@@ -79,7 +81,8 @@ class FirstCall:
         family = self._family
         seen, self._seen = max(0, self._seen - max(len(family.close), len(family.think[1]))), len(text)
         if self._at is None:
-            seen = self._at = content_at(text, self._think_open, seen, family)
+            self._words = _SPACE.match(text, self._words).end()  # type: ignore[union-attr]
+            seen = self._at = content_at(text, self._think_open, seen, family, self._words)
         if self._at is None or self._misses >= MISSES_MAX or text.find(family.close, seen) < 0:
             return False
         return self._is_again(text) or self._is_new(text, self._at)
@@ -122,10 +125,11 @@ class FirstCall:
         return False
 
 
-def content_at(text: str, think_open: bool, seen: int = 0, family: Family = QWEN) -> int | None:
-    """Where the content begins, behind the reasoning; None: not yet. `seen`: no end of the reasoning begins before it."""
+def content_at(text: str, think_open: bool, seen: int = 0, family: Family = QWEN, words: int = 0) -> int | None:
+    """Where the content begins, behind the reasoning; None: not yet. `seen`: no end of the reasoning begins before it; `words`: nothing but white
+    space stands before it."""
     open_, close = family.think
-    first = _SPACE.match(text).end()  # type: ignore[union-attr]
+    first = _SPACE.match(text, words).end()  # type: ignore[union-attr]
     if text.startswith(open_, first) or think_open:
         closed = text.find(close, seen)
         return closed + len(close) if closed >= 0 else None

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -215,6 +216,24 @@ def test_a_call_that_begins_with_white_space_without_end_is_read_a_few_times(nam
         text += "\n"
         assert not first.is_in(text)
     assert sum(read_) < 8 * len(text)
+
+
+def test_white_space_without_end_is_looked_at_once(name, family, monkeypatch):
+    """Before the first word it is open whether it will be reasoning."""
+    looked, real = [], blocks._SPACE
+
+    def match(text: str, at: int = 0) -> re.Match | None:
+        found = real.match(text, at)
+        looked.append(found.end() - at)
+        return found
+
+    monkeypatch.setattr(blocks, "_SPACE", SimpleNamespace(match=match))
+    first, text = FirstCall(False, family), ""
+    for _ in range(400):
+        text += " \n"
+        assert not first.is_in(text)
+    assert first.is_in(text + written(name, [("f", {"a": "b"})]))
+    assert sum(looked) < 4 * len(text)
 
 
 def test_a_call_cut_before_its_end_is_text_and_one_that_lacks_only_its_closing_mark_is_a_call(name, family):
