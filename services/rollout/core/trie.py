@@ -17,32 +17,72 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int32]
 
+SPARE = 16
+"""A strand that grows gets a sixteenth more room than it needs: it is copied after so much more, and no more of it lies idle."""
+
+
+class Strand:
+    """Tokens of contexts that each go on where the one before ends, in one piece: the first of them goes on from another strand, or from nothing."""
+
+    __slots__ = ("_buffer", "_size", "parent", "start")
+
+    def __init__(self, parent: "Context | None", start: int) -> None:
+        self.parent = parent
+        """Its first `start` tokens stand before the strand's own."""
+        self.start = start
+        self._buffer, self._size = np.empty(0, np.int32), 0
+
+    @property
+    def end(self) -> int:
+        return self.start + self._size
+
+    def add(self, ids: Ids) -> None:
+        size = self._size + len(ids)
+        if size > len(self._buffer):
+            grown = np.empty(size + size // SPARE if self._size else size, np.int32)
+            grown[: self._size] = self._buffer[: self._size]
+            self._buffer = grown
+        self._buffer[self._size : size] = ids
+        self._size = size
+
+    def between(self, start: int, end: int) -> Ids:
+        """A view, of no use to who keeps it: the strand grows into another buffer."""
+        return self._buffer[start - self.start : end - self.start]
+
 
 class Context:
-    """One record's context, prompt and output: the first `kept` tokens are its parent's, `tail` is its own."""
+    """One record's context, prompt and output: the first `kept` tokens are its parent's, what follows is its own."""
 
-    __slots__ = ("branches", "call_id", "kept", "length", "parent", "prompt_tokens", "tail")
+    __slots__ = ("branches", "call_id", "kept", "length", "parent", "prompt_tokens", "strand")
 
-    def __init__(self, call_id: str, parent: "Context | None", kept: int, tail: Ids, prompt_tokens: int) -> None:
+    def __init__(self, call_id: str, parent: "Context | None", kept: int, own: Ids, prompt_tokens: int) -> None:
         self.call_id = call_id
         self.parent = parent
         self.kept = kept
-        self.tail = tail
-        self.length = kept + len(tail)
+        self.length = kept + len(own)
         self.prompt_tokens = prompt_tokens
         self.branches: dict[tuple[int, int], Context] = {}
         """(length of the common context, first token after it) → the context that goes on there."""
+        goes_on = parent is not None and kept == parent.length == parent.strand.end
+        self.strand = parent.strand if goes_on else Strand(parent, kept)  # type: ignore[union-attr]
+        self.strand.add(own)
+
+    @property
+    def tail(self) -> Ids:
+        """Its own tokens."""
+        return self.strand.between(self.kept, self.length)
 
     def pieces(self) -> list[Ids]:
-        """The context's tokens, as views of what the contexts own that it consists of."""
+        """The context's tokens, as views: one for each strand that it consists of."""
         pieces: list[Ids] = []
-        node: Context | None = self
-        end = self.length
-        while node is not None and end > 0:
-            if end > node.kept:
-                pieces.append(node.tail[: end - node.kept])
-                end = node.kept
-            node = node.parent
+        strand, end = self.strand, self.length
+        while end > 0:
+            if end > strand.start:
+                pieces.append(strand.between(strand.start, end))
+            end = min(end, strand.start)
+            if strand.parent is None:
+                break
+            strand = strand.parent.strand
         return pieces[::-1]
 
     def tokens(self) -> Ids:
@@ -91,10 +131,11 @@ class SessionTrie:
         """Take a record in. `after_reply`: digests that the conversation with its reply may have; none when the reply was never whole."""
         if call_id in self._by_call:
             return self._by_call[call_id]
-        context = Context(call_id, parent, kept, np.concatenate([delta, output]).astype(np.int32), kept + len(delta))
+        own = np.concatenate([delta, output])
+        context = Context(call_id, parent, kept, own, kept + len(delta))
         self._by_call[call_id] = context
-        if len(context.tail):
-            parent.branches.setdefault((kept, int(context.tail[0])), context)
+        if len(own):
+            parent.branches.setdefault((kept, int(own[0])), context)
         self._replies.update(dict.fromkeys(after_reply, context))
         return context
 

@@ -170,4 +170,6 @@ async def _whole(request: web.BaseRequest, hold: Callable[[int], None]) -> bytes
             raise web.HTTPRequestEntityTooLarge(request.client_max_size, size)
         hold(size)
         pieces.append(piece)
+        if request.content_length:  # no more than was declared comes: it need not be counted with every packet
+            await request.content.wait_eof()
     return b"".join(pieces)
