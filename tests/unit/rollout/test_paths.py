@@ -13,7 +13,12 @@ def test_a_place_is_found_behind_every_base_and_with_a_slash_at_its_end(base, pl
 
 @pytest.mark.parametrize(
     ("path", "place"),
-    [("/", ("", "")), ("/healthz", ("healthz", "")), ("/v1/models/a/b c", ("model", "a/b c")), ("/models/é", ("model", "é"))],
+    [
+        ("/", ("", "")),
+        ("/healthz", ("healthz", "")),
+        ("/v1/models/a/b c", ("model", "a/b c")),
+        ("/models/é", ("model", "é")),
+    ],
 )
 def test_other_places(path, place):
     assert place_of(path) == place
