@@ -131,6 +131,11 @@ class SaidStream:
         return True
 
 
+def ends_early(sampling: Sampling) -> bool:
+    """Whether the output may have to end before the model ends it."""
+    return bool(sampling.stop_sequences) or sampling.is_one_call
+
+
 class OutputReader:
     """Reads a running call's tokens, also for where they must end: at a stop sequence, after the one call that is wanted."""
 
@@ -140,7 +145,7 @@ class OutputReader:
         self._decode = decode
         self._stop_ids = frozenset(stop_ids)
         self._think_open, self._family = think_open, family
-        self._sampling = sampling
+        self._sampling, self._may_end = sampling, ends_early(sampling)
         self._longest = max((len(stop) for stop in sampling.stop_sequences), default=0)
         self._ids: list[int] = []
         self._tokens = TokenText(decode)
@@ -159,11 +164,6 @@ class OutputReader:
     def content(self) -> str:
         return self._said.content
 
-    @property
-    def is_watching(self) -> bool:
-        """Whether the output may have to end before the model ends it."""
-        return bool(self._longest) or self._sampling.is_one_call
-
     def push(self, ids: Sequence[int]) -> int | None:
         """How many of all tokens so far are the output, when it must end there."""
         ids = [token for token in ids if token not in self._stop_ids]
@@ -173,7 +173,7 @@ class OutputReader:
         text += self._tokens.push(ids)
         self._text = text
         del text
-        if self.is_watching and self._ends(self._text, max(0, self._told - self._longest), self._first_call):
+        if self._may_end and self._ends(self._text, max(0, self._told - self._longest), self._first_call):
             for kept in range(before + 1, len(self._ids) + 1):
                 if self._ends(self._decode(self._ids[:kept]), 0, FirstCall(self._think_open, self._family)):
                     self._said.push(before_stop(self._text, self._sampling.stop_sequences)[0][self._told :])

@@ -22,6 +22,7 @@ from services.rollout.core.keys import Claims
 from services.rollout.core.reply import Reply
 from services.rollout.core.request import ChatRequest
 from services.rollout.core.session import Model, Prompt, Ready
+from services.rollout.core.streaming import ends_early
 from services.rollout.core.toolcalls import Parsed
 from services.rollout.gateway.pool import CellPool, Work
 from services.rollout.gateway.running import ExecutionOver, Open, Running
@@ -64,11 +65,11 @@ class Calling:
         claims, session, now_s = call.claims, call.entry.session, self._clock.now_s()
         index, session.next_index = session.next_index, session.next_index + 1
         name, loop = call_id(session.sample_id, index), asyncio.get_running_loop()
+        is_read = call.request.stream or ends_early(call.sampling)
         running = Running(
             name, call.request.model or "policy", int(now_s), loop.create_future(),
-            prompt_tokens=len(call.prompt.ids), reader=self._model.reader(call.sampling),
+            prompt_tokens=len(call.prompt.ids), reader=self._model.reader(call.sampling) if is_read else None,
         )  # fmt: skip
-        is_read = call.request.stream or running.reader.is_watching
         running.done.add_done_callback(lambda done: done.cancelled() or done.exception())
         running.work = Work(
             name, session.sample_id, call.prompt.ids, call.sampling, self._model.stop_ids,

@@ -54,7 +54,7 @@ class Running:
     """All its tokens are there: nothing is left to abort."""
     prompt_tokens: int = 0
     reader: OutputReader | None = None
-    """What is certain of a call under way (streams)."""
+    """What is certain of a call under way; None where nobody reads it before its end."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Its reader knows more, or `done` is."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
