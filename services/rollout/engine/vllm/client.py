@@ -33,7 +33,8 @@ class VllmClient:
 
     def __init__(self, socket: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        connector = aiohttp.UnixConnector(path=socket, limit=0)
+        # A kept connection is closed by vLLM after five idle seconds, and what is just being sent on it looks as if vLLM were gone.
+        connector = aiohttp.UnixConnector(path=socket, limit=0, force_close=True)
         self._http = aiohttp.ClientSession("http://vllm", connector=connector, read_bufsize=LINE_BYTES_MAX)
 
     async def close(self) -> None:
