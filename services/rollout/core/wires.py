@@ -79,7 +79,9 @@ RESPONSES = Wire(
     lambda count: {"object": "response.input_tokens", "input_tokens": count},
 )  # fmt: skip
 
-_BASE = re.compile(r"/+(?:v1/+){0,2}")
+BASE = r"/+(?:v1/+){0,2}"
+"""What may stand before a path's own words: clients differ in whether `/v1` and a slash belong to a base URL, and one URL is given to all of them."""
+_BASE = re.compile(BASE)
 
 
 def wire_of(path: str, headers: Mapping[str, str]) -> Wire:

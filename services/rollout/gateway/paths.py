@@ -1,7 +1,9 @@
-"""Which place of the gateway a path means: clients differ in whether `/v1` and a slash belong to a base URL, and one URL is given to all of them."""
+"""Which place of the gateway a path means, behind whatever base URL a client was given."""
 
 import re
 from functools import lru_cache
+
+from services.rollout.core.wires import BASE
 
 CALLS = ("chat/completions", "messages", "responses")
 COUNTS = ("messages/count_tokens", "responses/input_tokens")
@@ -10,7 +12,7 @@ READ, ASKED = ("GET", "HEAD"), ("POST",)
 METHODS = {"": READ, "healthz": READ, MODELS: READ, MODEL: READ, **dict.fromkeys(CALLS + COUNTS, ASKED)}
 """Place → methods it is asked by."""
 
-_PLACE = re.compile(rf"/+(?:v1/+){{0,2}}(?:(?P<place>{'|'.join((*CALLS, *COUNTS, MODELS))})/?|models/(?P<model>.+))")
+_PLACE = re.compile(rf"{BASE}(?:(?P<place>{'|'.join((*CALLS, *COUNTS, MODELS))})/?|models/(?P<model>.+))")
 
 
 @lru_cache(maxsize=64)

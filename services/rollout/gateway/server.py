@@ -31,7 +31,7 @@ class Connection(web.RequestHandler):
 
 
 class Server(web.Server):
-    """Whose connections are these. Without an application: routes, middlewares and signals of one are a twentieth of what a call costs."""
+    """Whose connections are these. Without an application: what is routed here is one look-up (paths.py)."""
 
     def __init__(self, handler: Handler, request_bytes_max: int) -> None:
         """A body is taken as it comes: a packed one's size would say nothing about what it becomes."""

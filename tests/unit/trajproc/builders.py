@@ -203,3 +203,8 @@ class Live:
 
     def batch(self) -> r.BatchClosed:
         return self.all(r.BatchClosed)[-1]
+
+
+def names(group_id: str, members: int, attempt: int = 1) -> list[str]:
+    """Samples of a group's first members."""
+    return [ids.sample_id(ids.execution_id(group_id, member), attempt) for member in range(members)]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from gyre import ids
 from gyre import records as r
 from gyre.errors import InvariantBroken
 from services.trajproc.core.batch import check_promises, kept_max
@@ -14,6 +13,7 @@ from tests.unit.trajproc.builders import (
     ended,
     execution,
     group,
+    names,
     opened,
     started,
     submitted,
@@ -21,10 +21,6 @@ from tests.unit.trajproc.builders import (
 )
 
 A, B, C = "g000001", "g000002", "g000003"
-
-
-def names(group_id: str, members: int, attempt: int = 1) -> list[str]:
-    return [ids.sample_id(ids.execution_id(group_id, member), attempt) for member in range(members)]
 
 
 def test_without_streaming_micro_steps_are_sent_when_the_batch_is_whole():

@@ -14,16 +14,13 @@ from tests.unit.trajproc.builders import (
     execution,
     group,
     leased,
+    names,
     opened,
     started,
     submitted,
 )
 
 A, B, C = "g000001", "g000002", "g000003"
-
-
-def names(group_id: str, members: int, attempt: int = 1) -> list[str]:
-    return [ids.sample_id(ids.execution_id(group_id, member), attempt) for member in range(members)]
 
 
 def test_a_group_is_told_when_its_last_member_ends_and_its_micro_steps_come_before_the_fact_that_lists_them():
