@@ -57,12 +57,12 @@ class Claims:
         headers = {} if revision is None else {EXPECTED: str(revision)}
         try:
             subject, data = self._prefix + key, value.encode()
-            acknowledged = await self._bus.js.publish(subject, data, headers=headers, timeout=PUBLISH_TIMEOUT_S)
+            revision = await (await self._bus.publishing.give(subject, data, headers, PUBLISH_TIMEOUT_S))
         except (nats.errors.Error, TimeoutError) as error:
             if getattr(error, "err_code", None) == WRONG_LAST_SEQUENCE:
                 raise Conflict(f"{key} was written by somebody else") from error
             raise Unavailable(f"{key} could not be written: {error!r}") from error
-        return Claim(key, value, acknowledged.seq)
+        return Claim(key, value, revision)
 
     async def follow(self, pattern: str) -> AsyncIterator[Claim]:
         """The newest value of each key that fits, and whatever is written from then on, for ever."""

@@ -96,7 +96,7 @@ class Bus:
         self.run = run
         self.service = service
         self.js: JetStreamContext = client.jetstream(timeout=PUBLISH_TIMEOUT_S)
-        self._publishing = Publishing(client)
+        self.publishing = Publishing(client)
         self.on_dead_letter: Callable[[str, str], None] | None = None
         """Told subject and reason of each message that is set aside."""
 
@@ -169,7 +169,7 @@ class Bus:
         end_s = None if deadline_s is None else loop.time() + deadline_s
         answer: asyncio.Future[int]
         try:
-            answer = await self._publishing.give(subject, data, headers, PUBLISH_TIMEOUT_S)
+            answer = await self.publishing.give(subject, data, headers, PUBLISH_TIMEOUT_S)
         except Exception as error:
             answer = loop.create_future()
             answer.set_exception(error)
@@ -191,7 +191,7 @@ class Bus:
                 log.warning("publish to %s: %r; trying again", subject, error)
                 await asyncio.sleep(RECONNECT_WAIT_S)
             with contextlib.suppress(Exception):
-                answer = await self._publishing.give(subject, data, headers, PUBLISH_TIMEOUT_S)
+                answer = await self.publishing.give(subject, data, headers, PUBLISH_TIMEOUT_S)
 
     async def _stored(self, subject: str, data: bytes, error: Exception) -> int:
         """The newest of its subject is ours all the same where only the server's answer to an earlier try was lost. Raises Conflict."""

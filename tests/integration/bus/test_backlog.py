@@ -19,10 +19,10 @@ async def test_what_a_server_that_stands_still_does_not_take_waits_in_the_client
         transport = trainer.client._transport._io_writer.transport
         os.kill(run.nats.process.pid, signal.SIGSTOP)
         try:
-            answers = [await trainer._publishing.give(subject, RECORD, {}, 60.0) for _ in range(12)]
+            answers = [await trainer.publishing.give(subject, RECORD, {}, 60.0) for _ in range(12)]
             await until(lambda: trainer.client.pending_data_size == 0 and transport.get_write_buffer_size() > 0)
             stuck = transport.get_write_buffer_size()
-            answers += [await trainer._publishing.give(subject, RECORD, {}, 60.0) for _ in range(3)]
+            answers += [await trainer.publishing.give(subject, RECORD, {}, 60.0) for _ in range(3)]
             assert transport.get_write_buffer_size() <= stuck and trainer.client.pending_data_size > 3 * len(RECORD)
         finally:
             os.kill(run.nats.process.pid, signal.SIGCONT)

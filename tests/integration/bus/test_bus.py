@@ -72,18 +72,18 @@ async def test_what_is_given_has_left_and_its_answer_is_its_place_in_the_stream(
         assert await stored == first + 1
         assert await trainer.publish(opened(1)) == first + 1
         subject = subject_of(trainer.run, opened(2))
-        late = await trainer._publishing.give(subject, r.encode(opened(2)), {}, 0.0)
+        late = await trainer.publishing.give(subject, r.encode(opened(2)), {}, 0.0)
         with pytest.raises(NotAnswered):
             await late
-        nowhere = await trainer._publishing.give(subject, r.encode(opened(2)), {}, 3.0)
-        (name,) = trainer._publishing._asked
+        nowhere = await trainer.publishing.give(subject, r.encode(opened(2)), {}, 3.0)
+        (name,) = trainer.publishing._asked
         nobody = Msg(
-            _client=trainer.client, subject=trainer._publishing._inbox + name, data=b"", headers={"Status": "503"}
+            _client=trainer.client, subject=trainer.publishing._inbox + name, data=b"", headers={"Status": "503"}
         )
-        trainer._publishing._come(nobody)
+        trainer.publishing._come(nobody)
         with pytest.raises(NoRespondersError):
             await nowhere
-        await until(lambda: not trainer._publishing._asked)
+        await until(lambda: not trainer.publishing._asked)
 
 
 async def test_one_that_cannot_take_a_message_ends_nobody_elses_hearing(tmp_path):
