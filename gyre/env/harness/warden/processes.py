@@ -21,6 +21,8 @@ RLIMIT_LOCKS = 10
 MARKS = 2**62
 CHASE_S = 0.05
 """A process that forks and ends is never there when the list of all is read; its child's number is the newest, and is looked at for so long."""
+STOPPED = "Tt"
+"""States of a process that was stopped, by a signal or by whoever traces it."""
 LOOKS = 3
 """Without a finding, until there is nobody."""
 KILL_S = 8.0
@@ -92,15 +94,20 @@ def marked(mark: int) -> dict[int, Process]:
 
 
 def freeze(find: Callable[[], dict[int, Process]], mark: int, until_s: float) -> dict[int, Process]:
-    """Stop all that `find` finds, again until it finds none that goes on or `until_s` (time.monotonic) has come; what it found last."""
+    """Stop all that `find` finds, again until it finds none that goes on or `until_s` (time.monotonic) has come; what it found last.
+
+    Who waits in the kernel (D) is told once: it stops before it does anything else, but only once what it waits for is there. Whoever starts a
+    program by vfork waits so for its child, which may be stopped already."""
+    told: set[int] = set()
     while True:
         found = find()
-        going = [pid for pid, process in found.items() if process.state not in "Tt"]
+        going = [pid for pid, of in found.items() if of.state not in STOPPED and (of.state != "D" or pid not in told)]
         # A group is stopped in one moment, with whatever joins it in that.
         for group in {found[pid].group for pid in going} - {0, 1, os.getpgrp()}:
             send(-group, signal.SIGSTOP)
         for pid in going:
             send(pid, signal.SIGSTOP)
+        told.update(going)
         _chase(mark, signal.SIGSTOP)
         if not going or time.monotonic() > until_s:
             return found
@@ -117,7 +124,7 @@ def end_marked(mark: int) -> int:
     for pid in orphans:  # of the first process of a container, which takes them in
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    return len(found)
+    return len(marked(mark)) if found else 0
 
 
 def kill(pids: Iterable[int]) -> None:

@@ -172,6 +172,28 @@ async def test_what_a_killed_warden_leaves_is_killed_and_nobody_else(left, sandb
     await ours.wait()
 
 
+SPAWNING = """
+import os, signal, sys, time
+os.mkfifo("never")
+child = os.fork()
+if not child:
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "never", os.O_RDONLY, 0)])
+while open(f"/proc/{child}/stat").read().rpartition(")")[2].split()[0] != "D":
+    time.sleep(0.01)
+if sys.argv[1] == "killed":
+    os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("warden", "how"), [("alive", "exited"), ("killed", "lost")])
+async def test_who_waits_in_the_kernel_for_a_stopped_child_is_ended_at_once(warden, how, sandbox):
+    """vfork's parent waits (D) until its child runs a program; here the child waits for a pipe before, and is stopped there."""
+    running = await sandbox.start([sys.executable, "-c", SPAWNING, warden], {}, Bounds(), grace_s=0.0)
+    ended = await running.wait()
+    assert (ended.how, ended.left) == (how, 0)
+    assert ended.wall_s < processes.KILL_S
+
+
 async def test_a_warden_that_cannot_end_is_killed_with_all_that_it_has_started(sandbox, monkeypatch):
     monkeypatch.setattr("gyre.env.harness.sandbox.WARDEN_GRACE_S", 0.1)
     running = await sh(sandbox, f"kill -STOP $PPID; setsid sleep {SECONDS} & echo $! > new; mv new pid; wait")
