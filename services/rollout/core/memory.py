@@ -6,8 +6,8 @@ A harness sends its whole conversation with every call. As bytes it is, up to th
     now     {"model": …, "messages": [ a , b , c , d , e ], "tools": … }
                                                ▲ the same bytes up to here, so the same state of any JSON parser: read on from here
 
-What is left that grows with the history is the comparison of bytes (some 0.1 ms a megabyte). The scanner is exact or gives up: whatever it does
-not expect is read whole by `json.loads`, whose errors are told.
+What is left that grows with the history is the comparison of bytes (bodies.py). The scanner is exact or gives up: whatever it does not expect is
+read whole by `json.loads`, whose errors are told.
 
 Each byte is kept once: bodies that begin alike share their pieces, an item each, and the texts of messages that are no longer new are read again out
 of them where somebody asks for them, which few templates do.
@@ -16,11 +16,11 @@ of them where somebody asks for them, which few templates do.
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
 from json.decoder import WHITESPACE, JSONDecoder
 from typing import Any
 
 from gyre.errors import InvalidInput
+from services.rollout.core.bodies import Piece, Pieces
 from services.rollout.core.normal import TURN_PARTS_MAX, Message, merged, root_digest
 from services.rollout.core.toolcalls import Parsed
 
@@ -96,15 +96,14 @@ class Values:
 class Body:
     """One body that was read, up to the end of its last item."""
 
-    def __init__(self, key: str, head: dict[str, Any], first_at: int, pieces: list[bytes]) -> None:
+    def __init__(self, key: str, head: dict[str, Any], first_at: int, pieces: Pieces) -> None:
         self.key = key
         self.head = head
         """Fields before the list."""
         self.first_at = first_at
         """Where in the text of the first piece, behind the head, the first item begins."""
         self.pieces = pieces
-        """Its bytes up to the end of the last item: of each item, with what stands before it."""
-        self.size = sum(map(len, pieces))
+        """Its bytes up to the end of the last item."""
         self.messages: list[Message] = []
         """What all items are, in normal form; filled by `KnownItems.messages`."""
         self.counts = array("I")
@@ -114,19 +113,10 @@ class Body:
         self.fresh: list[tuple[Message, _Again]] = []
         """Messages of its own whose texts may be put away once it is not the newest any more."""
 
-    def common(self, body: bytes) -> int:
-        """Number of items whose bytes, and all before them, are those of `body`."""
-        if not body.startswith(self.pieces[0]):
-            return 0
-        if len(self.pieces) > 1 and not body.startswith(self.pieces[1], len(self.pieces[0])):
-            return 1  # another conversation: most are told from the rest here
-        same = list(map(body.startswith, self.pieces, accumulate(map(len, self.pieces), initial=0)))
-        return same.index(False) if False in same else len(same)
-
     def last(self) -> Any:
         """The last item, as it was sent."""
         only = len(self.pieces) == 1
-        return _decode(self.pieces[0].decode(), self.first_at)[0] if only else _item_of(self.pieces[-1])
+        return _decode(self.pieces[0].data().decode(), self.first_at)[0] if only else _item_of(self.pieces[-1])
 
     def put_away(self) -> None:
         for message, again in self.fresh:
@@ -139,16 +129,16 @@ class _Again:
 
     __slots__ = ("_convert", "_index", "_piece")
 
-    def __init__(self, piece: bytes, convert: Convert, index: int) -> None:
+    def __init__(self, piece: Piece, convert: Convert, index: int) -> None:
         self._piece, self._convert, self._index = piece, convert, index
 
     def __call__(self) -> str:
         return list(self._convert(_item_of(self._piece), ""))[self._index].content
 
 
-def _item_of(piece: bytes) -> Any:
+def _item_of(piece: Piece) -> Any:
     """Of any piece but the first, which holds the head of the body, too."""
-    text = piece.decode()
+    text = piece.data().decode()
     return _decode(text, _after(text, 0, ","))[0]
 
 
@@ -185,7 +175,7 @@ class KnownItems(list):
         return found
 
 
-def _long(messages: list[Message], piece: bytes, convert: Convert) -> list[tuple[Message, _Again]]:
+def _long(messages: list[Message], piece: Piece, convert: Convert) -> list[tuple[Message, _Again]]:
     """Those worth putting away; an assistant's may become another message by what follows."""
     return [
         (message, _Again(piece, convert, at))
@@ -210,7 +200,7 @@ class Memory:
         """The JSON object, its list under `key` as KnownItems; None: read it whole, as if there were no memory. Never change a value in it."""
         before, kept = None, 0
         for body in self._bodies:
-            if body.key == key and (count := body.common(data)) > kept:
+            if body.key == key and (count := body.pieces.common(data)) > kept:
                 before, kept = body, count
         try:
             found, items, body = _scan(data, key, before, kept, self._values)
@@ -225,7 +215,10 @@ class Memory:
         if before in self._bodies and 2 * kept >= len(before.pieces):
             self._bodies.remove(before)
         self._bodies = [*self._bodies[1 - BODIES_MAX :], body]
-        while len(self._bodies) > BODIES_MIN and sum(one.size for one in self._bodies) > BODIES_BYTES_MAX:
+        while (
+            len(self._bodies) > BODIES_MIN
+            and sum(one.pieces.end(len(one.pieces)) for one in self._bodies) > BODIES_BYTES_MAX
+        ):
             del self._bodies[0]
 
 
@@ -264,13 +257,13 @@ def _scan(
     data: bytes, key: str, before: Body | None, kept: int, values: Values
 ) -> tuple[dict[str, Any], list[Any], Body]:
     """Raises _Odd, ValueError (of the decoder), IndexError (an end too early)."""
-    pieces = before.pieces[:kept] if before is not None else []
-    place = _Place(data, sum(map(len, pieces)))
+    place = _Place(data, before.pieces.end(kept) if before is not None else 0)
     head = _head(place, key, values) if before is None else before.head
     first_at = place.first_at if before is None else before.first_at
     place.rest_of_list()
     fields = _fields(place.text, place.at + 1, key, values)
-    return {**head, **fields}, [None] * kept + place.items, Body(key, head, first_at, pieces + place.pieces)
+    pieces = Pieces(before.pieces if before is not None else None, kept, place.pieces)
+    return {**head, **fields}, [None] * kept + place.items, Body(key, head, first_at, pieces)
 
 
 def _head(place: _Place, key: str, values: Values) -> dict[str, Any]:

@@ -10,6 +10,7 @@
 
 import json
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from gyre.errors import InvalidInput
@@ -20,6 +21,8 @@ CALLS_MAX = 20_000
 """Tool calls of a conversation; templates look at each."""
 STOPS_MAX, STOP_CHARS_MAX = 16, 256
 SCHEMA_CHARS_MAX = 100_000
+
+_calls_of, _role_of = attrgetter("calls"), attrgetter("role")
 
 Tools = list[dict[str, Any]]
 
@@ -157,20 +160,22 @@ def with_instruction(messages: list[Message], text: str) -> list[Message]:
 def checked_calls(messages: Sequence[Message]) -> None:
     """Results of tools stand after calls, and one turn's calls have names of their own. Which call a result answers is the harness's affair:
     some name calls anew, some cut their history."""
-    is_called = False
-    if (calls := sum(len(message.calls) for message in messages)) > CALLS_MAX:
+    turns = list(map(_calls_of, messages))
+    if (calls := sum(map(len, turns))) > CALLS_MAX:
         raise BadRequest(f"{calls} tool calls, at most {CALLS_MAX} are taken", "messages")
-    for message in messages:
-        if message.role == "tool" and not is_called:
-            raise BadRequest(f"the tool result for {message.tool_call_id[:80]!r} answers no call before it", "messages")
-        if not message.calls:
-            continue
-        is_called = True
-        names: set[str] = set()
-        for call in message.calls:
-            if call.call_id and call.call_id in names:
-                raise BadRequest(f"two calls of one turn have the id {call.call_id[:80]!r}", "messages")
-            names.add(call.call_id)
+    first = next(at for at, called in enumerate(turns) if called) if calls else len(turns)
+    if "tool" in (roles := list(map(_role_of, messages[:first]))):
+        name = messages[roles.index("tool")].tool_call_id
+        raise BadRequest(f"the tool result for {name[:80]!r} answers no call before it", "messages")
+    for called in turns:
+        if len(called) > 1:
+            _check_names([call.call_id for call in called if call.call_id])
+
+
+def _check_names(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise BadRequest(f"two calls of one turn have the id {twice[:80]!r}", "messages")
 
 
 def clean(text: str) -> str:

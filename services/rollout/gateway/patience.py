@@ -68,6 +68,7 @@ class Patience:
     async def body(self, request: web.BaseRequest, execution: str) -> bytes:
         """Raises TooSlow, HTTPRequestEntityTooLarge, Overloaded."""
         if request.content.is_eof():
+            _declared(request)
             return await _whole(request, _nothing)
         await _go_on(request)
         held = 0
@@ -162,14 +163,21 @@ def _nothing(_size: int) -> None:
 async def _whole(request: web.BaseRequest, hold: Callable[[int], None]) -> bytes:
     """As `request.read`, but the request does not keep it: a connection that waits for its next call would hold its last body all the while.
     `hold` is told how much of it there is."""
+    content = request.content
+    content.set_read_chunk_size(request.client_max_size)
+    if (
+        request.content_length
+    ):  # no more than was declared comes: it need not be counted with every packet, nor put together twice
+        pieces = [await content.readany()]
+        await content.wait_eof()
+        while not content.at_eof():
+            pieces.append((await content.readchunk())[0])
+        return b"".join(pieces)
     pieces, size = list[bytes](), 0
-    request.content.set_read_chunk_size(request.client_max_size)
-    while piece := await request.content.readany():
+    while piece := await content.readany():
         size += len(piece)
         if size > request.client_max_size:
             raise web.HTTPRequestEntityTooLarge(request.client_max_size, size)
         hold(size)
         pieces.append(piece)
-        if request.content_length:  # no more than was declared comes: it need not be counted with every packet
-            await request.content.wait_eof()
     return b"".join(pieces)
