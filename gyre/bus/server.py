@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import secrets
 import shutil
 import signal
@@ -15,6 +16,8 @@ START_TIMEOUT_S = 60.0
 """A server that cannot start ends at once, which is seen; one that a busy machine keeps waiting is waited for."""
 FREE_PORTS = range(10_240, 32_768)
 """Below the ports that systems give to outgoing connections (Linux: from 32768), any of which could have one by the time that its service starts."""
+BLOCK_PORTS = 64
+"""A process claims so many at once."""
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 """The most that the server's makers advise. A record of one call is the largest fact: a prompt of a million tokens and 200,000 sampled ones fit
 (gyre.records.call.output_room)."""
@@ -85,22 +88,42 @@ async def wait_for_port(port: int, timeout_s: float, is_alive=lambda: True) -> N
     raise Unavailable(f"nothing listens on 127.0.0.1:{port} after {timeout_s:g} s")
 
 
-_given: set[int] = set()
+_claims: list[socket.socket] = []
+"""Of the blocks that this process has. A name in the kernel that goes with the process: no file, and nothing to clean up after a kill."""
+_left: list[int] = []
+"""Of the newest of them."""
+os.register_at_fork(after_in_child=_left.clear)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago, and that this process has not been given before. Raises Unavailable where there is none."""
-    for _ in range(1000):
-        port = FREE_PORTS[secrets.randbelow(len(FREE_PORTS))]
-        if port in _given:
-            continue
+    """A port that was free a moment ago, and that nobody who asks here on this machine is given again while this process lives: whose service has
+    not begun to listen yet, or was killed and starts again, finds no other run's on its port. Raises Unavailable where there is none."""
+    while True:
+        if not _left:
+            _left.extend(_claimed())
+        port = _left.pop()
         with socket.socket() as listener:
             try:
                 listener.bind((host, port))
+                return port
             except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    continue
-                raise Unavailable(f"nothing can listen on {host}: {error.strerror}") from error
-        _given.add(port)
-        return port
-    raise Unavailable(f"no free port among {FREE_PORTS.start} to {FREE_PORTS.stop - 1} of {host}")
+                if error.errno != errno.EADDRINUSE:
+                    raise Unavailable(f"nothing can listen on {host}: {error.strerror}") from error
+
+
+def _claimed() -> list[int]:
+    """Ports of a block that no process has claimed. Raises Unavailable where there is none."""
+    blocks = [FREE_PORTS[first : first + BLOCK_PORTS] for first in range(0, len(FREE_PORTS), BLOCK_PORTS)]
+    chance = secrets.SystemRandom()
+    for block in chance.sample(blocks, len(blocks)):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0gyre-ports-{block.start}")
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return chance.sample(block, len(block))
+    raise Unavailable(
+        f"no free port among {FREE_PORTS.start} to {FREE_PORTS.stop - 1}: other processes have claimed all"
+    )
