@@ -10,24 +10,36 @@ from gyre.env import Environment, Score, StepResult, Task
 from gyre.env.episode import Ending, Episode, Limits
 from gyre.env.limits import cut_text
 from gyre.env.model import ChatModel
+from gyre.env.wall import WallClock
 from gyre.env.worker import Threads
 from tests.unit.env.doubles import COUNT_TOOL, ChatDouble, Counter, tool_reply
 
 TASK = Task(task_id="t1", task_type="count", seed=7)
 
 
+class FromWhenItIsUp(WallClock):
+    """Its seconds begin when the world is up, for which a busy machine may take longer than they last."""
+
+    def start(self, wall_s: float) -> None:
+        super().start(600.0)
+
+    def begin(self, wall_s: float) -> None:
+        super().start(wall_s)
+
+
 async def drive(
     factory, answer, wall_s=600, turns_max=10, observation_bytes_max=1000
 ) -> tuple[Ending, ChatDouble, list]:
-    started = []
+    started, wall = [], FromWhenItIsUp()
 
     async def note(evidence) -> None:
         started.append(evidence)
+        wall.begin(wall_s)
 
     async with ChatDouble(answer) as chat, aiohttp.ClientSession() as http:
         model = ChatModel(http, lambda: chat.base, "key-1", {"model": "policy"})
         limits = Limits(wall_s=wall_s, turns_max=turns_max, observation_bytes_max=observation_bytes_max)
-        return await Episode(factory, TASK, limits, model, note).run(), chat, started
+        return await Episode(factory, TASK, limits, model, note, wall=wall).run(), chat, started
 
 
 @pytest.fixture(autouse=True)

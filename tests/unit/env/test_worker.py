@@ -61,9 +61,10 @@ async def test_async_methods_of_one_execution_share_a_loop_and_what_they_left_in
 
 
 async def test_a_method_that_is_given_up_may_clean_up_before_the_next_one():
-    order = []
+    order, loop, under_way = [], asyncio.get_running_loop(), asyncio.Event()
 
     async def waits() -> None:
+        loop.call_soon_threadsafe(under_way.set)
         try:
             await asyncio.sleep(3600)
         finally:
@@ -75,7 +76,7 @@ async def test_a_method_that_is_given_up_may_clean_up_before_the_next_one():
 
     worker = Worker(Threads())
     with pytest.raises(Hung):
-        await worker.call(waits, timeout_s=0.1)
+        await worker.call(waits, timeout_s=60, cut=under_way)
     await worker.call(after, timeout_s=60)
     assert order == ["cleaned up", "after"]
     worker.close()
