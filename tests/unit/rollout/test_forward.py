@@ -108,16 +108,18 @@ async def test_a_call_is_given_up_when_the_gateway_that_serves_it_gives_no_sign_
     endless.set()
     if not is_begun:
         monkeypatch.setattr(web.StreamResponse, "prepare", _never(web.StreamResponse.prepare))
+    begun = asyncio.Event()
     async with client(address) as http, asyncio.TaskGroup() as group:
-        asking = group.create_task(_asked(http))
-        await until(lambda: seen)
+        asking = group.create_task(_asked(http, begun))
+        await until(begun.is_set if is_begun else lambda: seen)
         silent.set()
         status = await asking
     assert status == ("cut" if is_begun else 503)
 
 
-async def _asked(http: aiohttp.ClientSession) -> int | str:
+async def _asked(http: aiohttp.ClientSession, begun: asyncio.Event) -> int | str:
     async with http.post("/v1/messages", json=BODY) as reply:
+        begun.set()
         try:
             async for _ in reply.content.iter_any():
                 pass

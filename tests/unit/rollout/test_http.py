@@ -206,8 +206,9 @@ async def test_a_call_nobody_waits_for_is_given_up_and_marked(served, monkeypatc
     assert bus.records[1].parent_tokens == bus.records[0].prompt_tokens == len(bus.records[0].prompt_delta) // 4
 
 
-async def hung_up(http, pool, calls):
-    """A call that is being sampled and whose client is gone."""
+async def hung_up(http, pool, calls, monkeypatch):
+    """A call that is being sampled and whose client is gone; it is not given up by itself."""
+    monkeypatch.setattr(calls_module, "RETRY_GRACE_S", 1e6)
     pool.go.clear()
     asked = asyncio.create_task(http.post("/v1/chat/completions", json=BODY))
     await until(lambda: pool.seen)
@@ -218,10 +219,10 @@ async def hung_up(http, pool, calls):
     return running
 
 
-async def test_a_reply_that_is_sampled_between_a_hang_up_and_its_retry_is_delivered(served):
+async def test_a_reply_that_is_sampled_between_a_hang_up_and_its_retry_is_delivered(served, monkeypatch):
     """B1: clients hang up at their own time-out and ask again; the retry is the same call, and its record says that its reply was taken."""
     http, pool, bus, calls = served
-    running = await hung_up(http, pool, calls)
+    running = await hung_up(http, pool, calls, monkeypatch)
     pool.go.set()
     await until(lambda: running.is_sampled)
     async with http.post("/v1/chat/completions", json=BODY) as again:
@@ -234,9 +235,11 @@ async def test_a_reply_that_is_sampled_between_a_hang_up_and_its_retry_is_delive
 async def test_a_reply_that_nobody_comes_back_for_is_on_record_as_not_delivered(served, monkeypatch):
     """B1: whole, for all its tokens are there; and when its execution ends first, it is on record before the ending."""
     http, pool, bus, calls = served
-    monkeypatch.setattr(calls_module, "RETRY_GRACE_S", 0.1)
-    await hung_up(http, pool, calls)
+    running = await hung_up(http, pool, calls, monkeypatch)
     pool.go.set()
+    await until(lambda: running.is_sampled)
+    monkeypatch.setattr(calls_module, "RETRY_GRACE_S", 0.05)
+    calls.hang_up(running.watch())
     await until(lambda: bus.records)
     assert (bus.records[0].finish_reason, bus.records[0].delivered) == ("stop", False)
     monkeypatch.setattr(calls_module, "RETRY_GRACE_S", 1e6)

@@ -115,12 +115,16 @@ async def test_a_client_that_does_not_take_its_stream_loses_it(served, monkeypat
 
 
 @pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(patience, "HEAD_S", 0.2)
+def sweeping(monkeypatch):
+    """Before `served` begins to sweep."""
     monkeypatch.setattr(patience, "SWEEP_S", 0.05)
 
 
-async def test_connections_that_ask_nothing_are_closed_and_those_between_two_calls_stay(impatient, served):  # noqa: F811
+async def test_connections_that_ask_nothing_are_closed_and_those_between_two_calls_stay(
+    sweeping,
+    served,  # noqa: F811
+    monkeypatch,
+):
     """A harness that thinks for an hour keeps its connection; one that only opened it, or sends its headers a byte at a time, does not."""
     http, *_ = served
     async with http.get("/healthz") as reply:
@@ -130,6 +134,7 @@ async def test_connections_that_ask_nothing_are_closed_and_those_between_two_cal
         asking[1].write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
         assert (await asking[0].readline()).endswith(b"200 OK\r\n")
         await asking[0].readuntil(b"}")
+        monkeypatch.setattr(patience, "HEAD_S", 0.2)  # now that the first one has asked
         slow[1].write(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-slow: ")
         for reader in (silent[0], slow[0]):
             assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
