@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 MB = 1024 * 1024
 WALL_S = {
-    "reset hangs": 2.0, "step hangs": 12.0, "step hangs, then score fails": 12.0, "score hangs": 12.0, "async step blocks its loop": 12.0,
+    "reset hangs": 12.0, "step hangs": 12.0, "step hangs, then score fails": 12.0, "score hangs": 12.0, "async step blocks its loop": 12.0,
     "async step waits for ever": 12.0, "step never ends its observation": 12.0,
 }  # fmt: skip
 """Long enough for a busy machine to come to the step; everything else ends by itself."""
