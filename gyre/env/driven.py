@@ -23,6 +23,7 @@ from gyre.env.model import CONTEXT_CODES, TURNS_CODES, ContextFull, OutOfTime, O
 from gyre.env.wall import WallClock
 from gyre.env.worker import Hung, Worker
 from gyre.errors import GyreError
+from gyre.keyed_url import with_key
 
 UNBOUNDED_S = 1e9
 """What the wall clock's own end cuts off needs no other bound."""
@@ -31,7 +32,8 @@ GRACE_S = 1.0
 
 
 class Agent:
-    """The model as one execution sees it. `base_url` and `api_key` are for any OpenAI client; `chat` and `ask` need none."""
+    """The model as one execution sees it. `base_url` and `api_key` are for any OpenAI client, `url_with_key` for one that has no key or sends one
+    of its own; `chat` and `ask` need none."""
 
     def __init__(self, access: Access, wall: WallClock) -> None:
         self._access, self._wall = access, wall
@@ -49,6 +51,11 @@ class Agent:
     def base_url(self) -> str:
         """With `/v1`; the present gateway's, so ask again after an error."""
         return self._access.api_base().rstrip("/")
+
+    @property
+    def url_with_key(self) -> str:
+        """`base_url` that says whose calls these are: whatever key is sent beside it means nothing, unless it is another execution's."""
+        return with_key(self.base_url, self.api_key)
 
     @property
     def left_s(self) -> float:

@@ -38,6 +38,7 @@ from gyre.env.harness.sandbox import Bounds, Exit, NotStarted, Running, Sandbox,
 from gyre.env.harness.testing import Tests, run_tests
 from gyre.env.wall import WallClock
 from gyre.errors import InvalidInput
+from gyre.keyed_url import with_key
 from gyre.tasks import whole
 
 POLL_S = 0.25
@@ -216,7 +217,11 @@ class HarnessEnvironment(SelfDriven):
                 try:
                     why = await self._watch(running, relay, wall)
                 finally:
-                    self.exit = await whole(running.stop())
+                    ended = await whole(running.stop())
+                    key = relay.key if relay else access.api_key
+                    self.exit = msgspec.structs.replace(
+                        ended, tail=ended.tail.replace(key, "…")
+                    )  # programs say where they could not connect
             except NotStarted as error:
                 return Over("failed", "environment_error", str(error))
         self.refusals = relay.refusals if relay else []
@@ -226,8 +231,9 @@ class HarnessEnvironment(SelfDriven):
 
     async def _start(self, access: Access, limits: Limits, relay: Relay | None) -> Running:
         api = f"{relay.base}/v1" if relay else access.api_base().rstrip("/")
+        base, key = api.removesuffix("/v1"), relay.key if relay else access.api_key
         values = {
-            "api": api, "base": api.removesuffix("/v1"), "key": relay.key if relay else access.api_key, "model": access.model,
+            "api": api, "base": base, "key": key, "api_with_key": with_key(api, key), "base_with_key": with_key(base, key), "model": access.model,
             "prompt": self._prompt, "work": str(self.sandbox.work), "home": str(self.sandbox.home),
             "context": str(limits.context_tokens_max or 100_000), "output": str(access.output_tokens_max or 4_096),
         }  # fmt: skip

@@ -15,7 +15,7 @@ import msgspec
 from gyre.env.harness import tree
 from gyre.errors import InvalidInput
 
-PLACES = ("base", "api", "key", "model", "prompt", "work", "home", "context", "output")
+PLACES = ("base", "api", "key", "base_with_key", "api_with_key", "model", "prompt", "work", "home", "context", "output")
 ROOTS = ("{home}/", "{work}/")
 
 VERSION_S = 60.0

@@ -1,6 +1,6 @@
 """Between a harness and the gateway: the harness's calls get through whatever happens to the gateway.
 
-    harness ── a key of its own ──▶ relay ── the attempt's key ──▶ gateway, which may die, come back, be elsewhere
+    harness ── a key of its own, or a URL with it ──▶ relay ── the attempt's key ──▶ gateway, which may die, come back, be elsewhere
 
 A call is asked again until it is answered: the gateway knows it again and answers from its record. A stream is handed on when it is whole, with
 signs of life until then, for there are harnesses that give up on a stream that breaks (docs/harnesses.md). The harness never sees the attempt's
@@ -25,6 +25,7 @@ from aiohttp import web
 from gyre.config.sections.rollout import RolloutConfig
 from gyre.env.driving import Access, Endpoint
 from gyre.env.trail import Trail
+from gyre.keyed_url import apart
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,11 @@ class Relay:
         await self._http.close()
 
     async def _relay(self, request: web.Request) -> web.StreamResponse:
-        said = request.headers.get("authorization", "").partition(" ")[2] or request.headers.get("x-api-key", "")
+        said, url = apart(request.rel_url)
+        if said:
+            request = request.clone(rel_url=url)
+        else:
+            said = request.headers.get("authorization", "").partition(" ")[2] or request.headers.get("x-api-key", "")
         if request.method != "HEAD" and not secrets.compare_digest(said.strip().encode(), self.key.encode()):
             return _refusal(request, 401, "this key is not this execution's", "authentication_error", "invalid_api_key")
         told = self._request_bytes_max if request.content_length is None else request.content_length

@@ -7,12 +7,15 @@ apart (leases.Attempts).
 import base64
 import hashlib
 import hmac
+import re
 from typing import Literal
 
 import msgspec
 
 PREFIX = "gyre-"
 _SIGNATURE_BYTES = 24
+_KEY = re.compile(rf"{PREFIX}([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+"""Nothing else in it: a decoder passes over what is no letter of its own, and a key is also sent on in a header."""
 KNOWN_MAX = 4096
 
 
@@ -44,13 +47,13 @@ def sign(claims: Claims, secret: bytes) -> str:
 
 def verify(key: str, secret: bytes) -> Claims | None:
     """The claims of a key this secret signed; None for any other text."""
+    if (said := _KEY.fullmatch(key)) is None:
+        return None
     try:
-        payload_text, _, signature_text = key.removeprefix(PREFIX).partition(".")
-        payload = base64.urlsafe_b64decode(payload_text + "=" * (-len(payload_text) % 4))
-        signature = base64.urlsafe_b64decode(signature_text + "=" * (-len(signature_text) % 4))
+        payload, signature = (base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)) for text in said.groups())
     except ValueError:
         return None
-    if not key.startswith(PREFIX) or not hmac.compare_digest(signature, _signature(payload, secret)):
+    if not hmac.compare_digest(signature, _signature(payload, secret)):
         return None
     return msgspec.msgpack.decode(payload, type=Claims)
 

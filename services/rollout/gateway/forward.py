@@ -11,6 +11,7 @@ from aiohttp import web
 from gyre.errors import Unavailable
 from services.rollout.core.options import clean
 from services.rollout.gateway.patience import Patience
+from services.rollout.gateway.server import Asked
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Forward:
         if self._http is not None:
             await self._http.close()
 
-    async def __call__(self, request: web.BaseRequest, address: str, execution: str) -> web.StreamResponse:
+    async def __call__(self, request: Asked, address: str, execution: str) -> web.StreamResponse:
         """The answer of the gateway at `address`. Raises Unavailable when it gives none, and what Patience raises."""
         if FORWARDED in request.headers:
             raise Unavailable(f"this session is served at {address} now; ask again")
@@ -46,8 +47,7 @@ class Forward:
                 timeout=timeout, auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)
             )
         body = await self._patience.body(request, execution)
-        headers = {name: clean(value) for name, value in request.headers.items() if name.lower() not in NOT_PASSED_ON}
-        asked = {**headers, FORWARDED: "1"}
+        asked = {**_passed_on(request), FORWARDED: "1"}
         reply: web.StreamResponse | None = None
         try:
             url = f"http://{address}{request.path_qs}"
@@ -84,3 +84,10 @@ class Forward:
                 yield
             finally:
                 looking.cancel()
+
+
+def _passed_on(request: Asked) -> dict[str, str]:
+    """Its headers; a key that its URL had is the bearer's, for errors of a connection may quote a URL."""
+    left_out = NOT_PASSED_ON | {"authorization"} if request.url_key else NOT_PASSED_ON
+    headers = {name: clean(value) for name, value in request.headers.items() if name.lower() not in left_out}
+    return headers | {"authorization": f"Bearer {request.url_key}"} if request.url_key else headers

@@ -3,7 +3,7 @@
 | answer | when |
 |---|---|
 | 400 | the request is wrong (`param` says where), `context_length_exceeded`, `turns_exceeded` |
-| 401 `invalid_api_key` | no key of this run |
+| 401 `invalid_api_key` | no key of this run, or keys of two attempts |
 | 403 `execution_over` | the key's attempt has ended, or a newer attempt fences it |
 | 404, 405, 413, 415 | unknown path, wrong method, body above rollout.request_bytes_max, packed body |
 | 408 | a body that is not whole after BODY_S (patience.py) |
@@ -34,7 +34,7 @@ from services.rollout.gateway.calls import ModelCalls
 from services.rollout.gateway.forward import Forward
 from services.rollout.gateway.patience import Patience, TooSlow
 from services.rollout.gateway.running import Draft, ExecutionOver, Running
-from services.rollout.gateway.server import Handler, Server
+from services.rollout.gateway.server import Asked, Handler, Server
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class HttpGateway:
         await self._runner.cleanup()
         await self._forward.close()
 
-    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answered(self, request: Asked) -> web.StreamResponse:
         """Whatever happens is an answer, in the words of the API that was asked."""
         self._patience.begins(request)
         try:
@@ -104,7 +104,7 @@ class HttpGateway:
         finally:
             self._patience.ends(request)
 
-    def _handler_of(self, request: web.BaseRequest) -> Handler:
+    def _handler_of(self, request: Asked) -> Handler:
         if (found := paths.place_of(request.path)) is None:
             raise web.HTTPNotFound
         place, _ = found
@@ -112,25 +112,25 @@ class HttpGateway:
             raise web.HTTPMethodNotAllowed(request.method, paths.METHODS[place])
         return self._handlers[place]
 
-    async def _health(self, _request: web.BaseRequest) -> web.Response:
+    async def _health(self, _request: Asked) -> web.Response:
         return web.json_response({"status": "ok", "sessions": self._calls.sessions})
 
-    async def _models(self, request: web.BaseRequest) -> web.Response:
+    async def _models(self, request: Asked) -> web.Response:
         self._claims(request)
         return web.json_response(models_body(MODEL_NAME, self._context_max))
 
-    async def _model(self, request: web.BaseRequest) -> web.Response:
+    async def _model(self, request: Asked) -> web.Response:
         self._claims(request)
         _, name = paths.place_of(request.path) or ("", "")
         return web.json_response(model_body(clean(name[:MODEL_CHARS_MAX]), self._context_max))
 
-    async def _root(self, request: web.BaseRequest) -> web.Response:
+    async def _root(self, request: Asked) -> web.Response:
         """Claude Code looks whether anybody is there (HEAD) before its first call."""
         if request.method != "HEAD":
             raise web.HTTPNotFound
         return web.Response()
 
-    async def _count(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _count(self, request: Asked) -> web.StreamResponse:
         """What the prompt of such a call would be, in tokens; no call is made."""
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
@@ -138,7 +138,7 @@ class HttpGateway:
         asked = wire.parse_count(await self._body(request, claims), self._calls.memory(claims))
         return web.json_response(wire.counted(await self._calls.count_tokens(claims, asked)))
 
-    async def _call(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _call(self, request: Asked) -> web.StreamResponse:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
             return await self._forward(request, address, claims.execution_id)
@@ -185,13 +185,21 @@ class HttpGateway:
             raise _Packed(f"content-encoding {packed[:80]}: send the body as it is")
         return await self._patience.body(request, claims.execution_id)
 
-    def _claims(self, request: web.BaseRequest) -> Claims:
-        """Of whichever key is right: clients fill the other header with what they find in their environment."""
+    def _claims(self, request: Asked) -> Claims:
+        """Of whichever header's key is right: clients fill the other with what they find in their environment. A key in the URL was put there for
+        this call, so it must be right. Right ones of two attempts are refused: whichever won, the call could be on record as another's."""
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        for key in (bearer if scheme.lower() == "bearer" else "", request.headers.get("x-api-key", "")):
-            if key.strip() and (claims := self._keys.claims(key.strip())) is not None:
-                return claims
-        raise _WrongKey("this key is none of an execution of this run")
+        said = (bearer if scheme.lower() == "bearer" else "", request.headers.get("x-api-key", ""))
+        right = [claims for key in said if (claims := self._keys.claims(key.strip())) is not None]
+        if request.url_key:
+            if (claims := self._keys.claims(request.url_key)) is None:
+                raise _WrongKey("the key in this URL is none of an execution of this run")
+            right.append(claims)
+        if not right:
+            raise _WrongKey("this key is none of an execution of this run")
+        if any((one.execution_id, one.attempt) != (right[0].execution_id, right[0].attempt) for one in right[1:]):
+            raise _WrongKey("these keys are of two attempts; send one")
+        return right[0]
 
 
 class _Line:

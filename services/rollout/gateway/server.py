@@ -1,4 +1,4 @@
-"""Connections of the gateway's HTTP server: what is no HTTP is refused in the form that its clients read, and is nothing to log."""
+"""The gateway's HTTP server: what is no HTTP is refused in the form that its clients read, and is nothing to log; a key in a URL ends here."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -6,11 +6,19 @@ from typing import Any
 
 from aiohttp import web
 
+from gyre.keyed_url import apart, masked
 from services.rollout.core.reply import error_body
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
 TEXT_CHARS_MAX = 300
+
+
+class Asked(web.BaseRequest):
+    """A request without the key that its URL had (gyre/keyed_url.py)."""
+
+    url_key: str = ""
+
+
+Handler = Callable[[Asked], Awaitable[web.StreamResponse]]
 
 
 class Connection(web.RequestHandler):
@@ -23,7 +31,7 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         if status != 400 or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
-        said = " ".join((message or "it cannot be read").split())[:TEXT_CHARS_MAX]
+        said = " ".join(masked(message or "it cannot be read").split())[:TEXT_CHARS_MAX]
         body = error_body(f"no HTTP request: {said}", "invalid_request_error", "bad_request")
         answer = web.json_response(body, status=status)
         answer.force_close()
@@ -45,5 +53,10 @@ class Server(web.Server):
 
     def _request(
         self, bytes_max: int, message: Any, payload: Any, protocol: web.RequestHandler, writer: Any, task: Any
-    ) -> web.BaseRequest:
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=bytes_max)
+    ) -> Asked:
+        key, url = apart(message.url)
+        if key:
+            message = message._replace(url=url, path=url.raw_path_qs)
+        request = Asked(message, payload, protocol, writer, task, self._loop, client_max_size=bytes_max)
+        request.url_key = key
+        return request

@@ -59,6 +59,7 @@ class ChatDouble:
     async def __aenter__(self) -> "ChatDouble":
         app = web.Application(client_max_size=2**26)
         app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post("/key/{key}/v1/chat/completions", self._complete)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

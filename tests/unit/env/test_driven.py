@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import json
 import threading
 from functools import partial
 
@@ -16,6 +17,7 @@ from gyre.env.episode import Episode, Limits
 from gyre.env.model import ChatModel
 from gyre.env.wall import WallClock
 from gyre.env.worker import SHARED
+from gyre.keyed_url import with_key
 from tests.support import until
 from tests.unit.env.doubles import ChatDouble, Counter
 
@@ -65,6 +67,17 @@ async def test_a_plain_function_runs_in_a_thread_and_may_use_any_client():
         ending = await run(of(guess), chat)
     assert ending.evaluation.evidence_json == '{"said": "4", "again": "4"}'
     assert {headers["Authorization"] for headers in chat.headers} == {"Bearer key-1"}
+
+
+async def test_a_client_without_a_key_is_told_whose_its_calls_are_by_the_url():
+    def guess(task, agent):
+        client = openai.OpenAI(base_url=agent.url_with_key, api_key="unused", max_retries=0)
+        said = client.chat.completions.create(model=agent.model, messages=[{"role": "user", "content": "?"}])
+        return Score(outcome=0.5, evidence={"said": said.choices[0].message.content, "url": agent.url_with_key})
+
+    async with ChatDouble(say("4")) as chat:
+        ending = await run(of(guess), chat)
+        assert json.loads(ending.evaluation.evidence_json) == {"said": "4", "url": with_key(chat.base, "key-1")}
 
 
 class Patient(Driven):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -76,6 +77,22 @@ async def test_without_a_relay_it_is_given_the_gateways_address_and_the_attempts
     over, environment, model = await drive(say("do echo $MODEL_URL $MODEL_KEY > written", "Done."), is_relayed=False)
     assert over.reason == "stopped"
     assert (environment.sandbox.work / "written").read_text() == f"{model.base} attempts-key\n"
+    environment.close()
+
+
+@pytest.mark.parametrize("is_relayed", [True, False])
+async def test_an_agent_that_has_a_key_of_its_own_is_told_its_key_in_the_url(is_relayed):
+    """And what it says of its URL is kept without the key."""
+    told = Program(
+        command=AGENT.command,
+        environment={"MODEL_URL": "{api_with_key}", "MODEL_KEY": "sk-own", "BASE": "{base_with_key}"},
+    )
+    over, environment, model = await drive(
+        say("do echo $MODEL_URL $BASE; exit 3", "Done."), is_relayed=is_relayed, program=told
+    )
+    assert over.reason == "stopped" and len(model.requests) == 2
+    base = r"http://127\.0\.0\.1:[0-9]+/key/…"
+    assert re.search(f"^{base}/v1 {base}$", environment.exit.tail, re.MULTILINE)
     environment.close()
 
 
