@@ -1,6 +1,7 @@
 """A tiny policy, rows by hand, what one process would make of it, and the facts that scheduler, gateway, rollout cell and trajproc would say."""
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
+from nats.js.errors import NotFoundError
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from gyre.api.trainer.v1 import core_pb2, core_pb2_grpc
@@ -150,6 +152,17 @@ class Run(TestRun):
 
         await self.until(none_left)
 
+    async def until_asking(self, count: int) -> None:
+        """So many cells wait for a micro-step: each is given one of the next `count`."""
+        js = (await self.bus("trainer")).js
+
+        async def are_asking() -> bool:
+            with contextlib.suppress(NotFoundError):  # nobody has asked yet
+                return (await js.consumer_info("GYRE_MICRO", f"{self.config.run.name}-micro")).num_waiting >= count
+            return False
+
+        await self.until(are_asking)
+
     async def role(self, cell: int, target: str) -> None:
         """A whole role change of one cell, with the trainer's own phase awaited."""
         name = f"cell-{cell}"
@@ -250,3 +263,4 @@ async def two_satellites_in_training(run: Run) -> None:
         await run.role(cell, "training")
     await run.until(lambda: run.of(StepOpened, step=0))
     await run.until(lambda: {fact.cell for fact in run.of(StepJoined, step=0)} == {"cell-1", "cell-2"})
+    await run.until_asking(3)
