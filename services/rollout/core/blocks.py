@@ -75,9 +75,20 @@ class FirstCall:
         self._misses = 0
         """Opening marks that began no call."""
         self._seen = 0
+        self._channels = family.channels(think_open) if family.channels is not None else None
+        self._told, self._read = "", 0
+        """What they made of the first so many characters."""
 
     def is_in(self, text: str) -> bool:
         """`text` goes on from the one of the last call."""
+        if self._channels is not None:
+            told, self._told = self._told, ""  # it grows in its place where nobody else has it (CPython)
+            told += self._channels.push(text[self._read :])
+            self._told, self._read = told, len(text)
+            return self._is_in(told)
+        return self._is_in(text)
+
+    def _is_in(self, text: str) -> bool:
         family = self._family
         seen, self._seen = max(0, self._seen - max(len(family.close), len(family.think[1]))), len(text)
         if self._at is None:

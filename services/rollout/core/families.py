@@ -14,6 +14,7 @@ from services.rollout.core.callforms import TAG, Form, JsonAlone, JsonOfArray, J
 from services.rollout.core.callids import AS_GIVEN, NINE, NUMBERED, CallIds
 from services.rollout.core.calls_headed import Headed
 from services.rollout.core.calls_xml import Marks
+from services.rollout.core.channels import CALL_HEAD, CLOSE, FINAL, OPEN, THINK, Channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class Family:
     has_schemas: bool = False
     """What a value is follows from the tool's schema."""
     ids: CallIds = AS_GIVEN
+    opening: str = ""
+    """What content begins with; no part of it."""
+    channels: type[Channels] | None = None
+    """A turn is several messages, which are told as one in the form of this row."""
     held: tuple[str, ...] = field(init=False)
     """Behind which nothing is content for certain."""
     marks: tuple[str, ...] = field(init=False)
@@ -49,7 +54,7 @@ class Family:
     def __post_init__(self) -> None:
         held = tuple(filter(None, (self.before, self.open))) or ("{", TAG)
         object.__setattr__(self, "held", held)
-        marks = (*self.think, *held, self.close, self.behind)
+        marks = (*self.think, *held, self.close, self.behind, *(self.channels.marks if self.channels else ()))
         object.__setattr__(self, "marks", tuple(mark for mark in marks if len(mark) > 1))
 
 
@@ -88,6 +93,7 @@ _DEEPSEEK = Headed(
     r"(?:<｜tool▁sep｜>\s{0,8}(?=\{|null|<｜tool▁call▁end｜>)|\s{0,8}```(?:json)?\s{0,8})",
     "<｜tool▁call▁end｜>", is_fenced=True,
 )  # fmt: skip
+_HARMONY = Headed(CALL_HEAD, CLOSE)
 _MISTRAL = Headed(
     r"\s{0,8}(?P<name>[^\s\[\]{}<>]{1,128})(?:\[CALL_ID\](?P<own>[A-Za-z0-9]{1,64}))?(?:\[ARGS\]\s{0,8}|(?=\{))", ""
 )
@@ -127,6 +133,11 @@ FAMILIES = (
     _mistral("mistral-args", "[TOOL_CALLS]f[ARGS]", lambda name: f"[TOOL_CALLS]{name}[ARGS]" if name else "[TOOL_CALLS]"),
     _mistral_array("mistral-v7", "[TOOL_CALLS] [{"),
     _mistral_array("mistral-nemo", "[TOOL_CALLS][{"),
+    Family(
+        "gpt-oss", ("to=functions.f", "<|channel|>commentary", "<|message|>"), OPEN, CLOSE, _HARMONY,
+        lambda name: f"{OPEN}functions.{name}" + (" <|constrain|>json<|message|>" if name else ""),
+        think=THINK, opening=FINAL, channels=Channels,
+    ),
     Family(
         "minimax-m2", ("<minimax:tool_call>", '<invoke name="f">'), "<minimax:tool_call>", "</invoke>", Marked(_MINIMAX_MARKS),
         lambda name: '<minimax:tool_call>\n<invoke name="' + (f'{name}">\n' if name else ""),

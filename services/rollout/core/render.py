@@ -27,10 +27,15 @@ _STAND_IN = Message("user", "x")
 _PLAIN_TURN = Message("assistant", "y")
 _EARLIER = "MARK8"
 _EARLIER_TURN = Message("assistant", _EARLIER)
-_CALL_TURN = Message("assistant", "", (Call("call_0", "f", "{}"),))
+_MARKED_TURN = Message("assistant", _MARK)
 _SAMPLE_ARGUMENTS = '{"MARK7":  1}'
-_SAMPLE_TURN = Message("assistant", "", (Call("call_0", "f", _SAMPLE_ARGUMENTS),))
-_MARKED = {_PLAIN_TURN: Message("assistant", _MARK), _CALL_TURN: _SAMPLE_TURN}
+
+
+def _call_turn(name: str = "f", arguments: str = "{}") -> Message:
+    return Message("assistant", "", (Call(tool_call_id("", 0, "0_f"), name, arguments),))
+
+
+_CALL_TURN, _SAMPLE_TURN = _call_turn(), _call_turn("f", _SAMPLE_ARGUMENTS)
 
 
 class Renderer:
@@ -41,6 +46,7 @@ class Renderer:
         self._template = template
         self._as_text, self._system = True, ("system", "system")
         self._ids, self._has_none = AS_GIVEN, False
+        self._reasoning, self._reasons_alone = "reasoning_content", False
         self._alternates = False
         self._alternates = not self._takes_two()
         """Users' messages in a row are told as one: the template refuses or drops them."""
@@ -58,10 +64,17 @@ class Renderer:
             self.family = family_of(self._sample())
             if self.family.ids is not AS_GIVEN:
                 self._ids = self.family.ids
-            self._before = {turn: self._text([_STAND_IN, turn], None, False) for turn in (_PLAIN_TURN, _CALL_TURN)}
+            self._learn_ends()
         except InvalidInput as error:
             raise ConfigError(f"the model's chat template cannot render a plain conversation: {error}") from error
-        self.close_ids = template.encode(self.close)
+        self._learn_reasoning()
+        self.close_ids, call_close = template.encode(self.close), template.encode(self._call_close)
+        self._ends = {*self.close_ids[:1], *call_close[:1]}
+        """Tokens that close a turn."""
+        calls_stop = () if self._call_close == self.close else call_close[:1]
+        self.stop_ids = tuple(dict.fromkeys((*template.stop_ids, *calls_stop)))
+        """Tokens that end a turn: the model's, and what its template ends a turn of calls with."""
+        self._names_calls = self._shows_names()
         call_end = template.encode(self.family.close) if self.family.close and self.family.behind else []
         self._call_end = call_end[0] if len(call_end) == 1 else None
         """The token that ends a call, where calls stand in a section that something else ends."""
@@ -98,9 +111,10 @@ class Renderer:
         text = self._new_text(messages, known, tools, payloads)
         if last_id == self._call_end:
             return (encode or self._template.encode)(self.family.behind + self.close + text)
-        ids = (encode or self._template.encode)(self.close + text)
+        close = self._call_close if messages[known - 1].calls else self._past_close
+        ids = (encode or self._template.encode)(close + text)
         if self.close_ids:
-            return ids[1:] if last_id == self.close_ids[0] else ids
+            return ids[1:] if last_id in self._ends else ids
         # nothing closes a turn but the beginning of the next one, which the model samples (GLM)
         return ids[1:] if last_id in self._template.stop_ids and ids[:1] == [last_id] else ids
 
@@ -108,7 +122,7 @@ class Renderer:
         self, messages: Sequence[Message], known: int, tools: Tools, payloads: Mapping[str, str] | None
     ) -> str:
         new = messages[known:]
-        turn = _CALL_TURN if new and new[0].role == "tool" else _PLAIN_TURN
+        turn, marked = self._stand_in(messages, known)
         if not self.is_stable:
             before, after = (
                 self._text(messages[:known], tools, False, payloads),
@@ -116,33 +130,44 @@ class Renderer:
             )
             if after.startswith(before):
                 return after[len(before) :]
-        before, after = self._before[turn], self._text([_STAND_IN, turn, *new], None, True, payloads)
+        before = self._before.get(turn) or self._text([_STAND_IN, turn], None, False)
+        after = self._text([_STAND_IN, turn, *new], None, True, payloads)
         if after.startswith(before):
             return after[len(before) :]
-        text = self._behind_mark([_STAND_IN, _MARKED[turn], *new], payloads)
+        text = self._behind_mark([_STAND_IN, marked, *new], payloads)
         if text is None:
             raise InvalidInput("the model's chat template rewrites earlier turns; these messages cannot follow")
         return text
+
+    def _stand_in(self, messages: Sequence[Message], known: int) -> tuple[Message, Message]:
+        """A turn as short as can be, of the kind of the one that the messages from `known` on follow; and one that has the mark."""
+        if known == len(messages) or messages[known].role != "tool":
+            return _PLAIN_TURN, _MARKED_TURN
+        calls = messages[known - 1].calls
+        if not self._names_calls or not calls:
+            return _CALL_TURN, _SAMPLE_TURN
+        return _call_turn(calls[0].name), _call_turn(calls[0].name, _SAMPLE_ARGUMENTS)
 
     def _behind_mark(self, messages: Sequence[Message], payloads: Mapping[str, str] | None = None) -> str | None:
         """What stands behind the turn that has the mark: for templates that write a turn otherwise once it is not the last (Qwen3's thoughts). None
         where the mark is gone, or nothing says where its turn ends."""
         text = self._text(messages, None, True, payloads)
         begun = text.find(_MARK)
-        end = text.find(self.close, begun) if begun >= 0 and self.close else -1
-        return text[end + len(self.close) :] if end >= 0 else None
+        close = self._past_close
+        end = text.find(close, begun) if begun >= 0 and close else -1
+        return text[end + len(close) :] if end >= 0 else None
 
     def _check_stable(self) -> bool:
         """Compare with whole rendering at the kinds of places where a conversation goes on."""
         tools = [
             {
                 "type": "function",
-                "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}},
+                "function": {"name": "g", "description": "d", "parameters": {"type": "object", "properties": {}}},
             }
         ]
         self.is_stable = True
         for count in (2, 1):  # calls of one turn: some templates take no more than one
-            calls = tuple(Call(tool_call_id("", index, f"{index}_f"), "f", '{"a": 1}') for index in range(count))
+            calls = tuple(Call(tool_call_id("", index, f"{index}_g"), "g", '{"a": 1}') for index in range(count))
             turn, results = Message("assistant", "", calls), [Message("tool", "r", (), call.call_id) for call in calls]
             talk = [Message("system", "s"), Message("user", "u"), turn, *results]
             talk += [Message("assistant", "t"), Message("user", "v"), turn, results[0]]
@@ -159,9 +184,51 @@ class Renderer:
         for offered in (tools, None):
             before, after = self._text(talk[:known], offered, False), self._text(talk[:end], offered, True)
             if after.startswith(before):
-                return before.endswith(self.close) and new == after[len(before) :]
-        marked = _MARKED[_CALL_TURN if talk[known - 1].calls else _PLAIN_TURN]
+                close = self._call_close if talk[known - 1].calls else self.close
+                return before.endswith(close) and new == after[len(before) :]
+        marked = self._stand_in(talk, known)[1]
         return new == self._behind_mark([*talk[: known - 1], marked, *talk[known:end]])
+
+    def _learn_ends(self) -> None:
+        """What else than a turn at the end ends with: gpt-oss writes another mark behind a turn of calls, and another one behind words that
+        something follows."""
+        self._call_close = self._past_close = self.close
+        self._before = {turn: self._text([_STAND_IN, turn], None, False) for turn in (_PLAIN_TURN, _CALL_TURN)}
+        call, own = self._before[_CALL_TURN], self.family.close
+        if own and call.endswith(own) and not call.endswith(self.close):
+            self._call_close = own
+        later = Message("user", _EARLIER)
+        _, mark, behind = self._text([_STAND_IN, _MARKED_TURN, later], None, False).rpartition(_MARK)
+        first, both = self._text([_STAND_IN], None, False), self._text([_STAND_IN, later], None, False)
+        said = both.removeprefix(first)
+        if mark and not behind.startswith(self.close) and both.startswith(first) and behind.endswith(said):
+            self._past_close = behind.removesuffix(said) or self.close
+
+    def _learn_reasoning(self) -> None:
+        """What the template calls the reasoning of a turn, and whether it takes it beside words and calls (gpt-oss refuses that)."""
+        calls = _CALL_TURN.calls
+        for self._reasoning in ("reasoning_content", "thinking"):
+            if self._shows(Message("assistant", "", calls, reasoning=_EARLIER)):
+                self._reasons_alone = not self._shows(Message("assistant", "y", calls, reasoning=_EARLIER))
+                return
+
+    def _shows(self, turn: Message) -> bool:
+        try:
+            return _EARLIER in self._text([_STAND_IN, turn], None, False)
+        except InvalidInput:
+            return False
+
+    def _shows_names(self) -> bool:
+        """Whether the template says with a result whose it is, by the name of the call."""
+        turn, result = _call_turn(_MARK), Message("tool", "r", (), _CALL_TURN.calls[0].call_id)
+        try:
+            before, after = (
+                self._text([_STAND_IN, turn], None, False),
+                self._text([_STAND_IN, turn, result], None, False),
+            )
+        except InvalidInput:
+            return False
+        return after.count(_MARK) > before.count(_MARK)
 
     def _shows_ids(self) -> bool:
         """Of a call, or of the one that a result answers; of a length that picky templates take."""
@@ -223,8 +290,8 @@ class Renderer:
         role = self._system[is_late] if message.role == "system" else message.role
         content = None if self._has_none and message.calls and not message.content else message.content
         plain: dict[str, Any] = {"role": role, "content": content}
-        if message.reasoning:
-            plain["reasoning_content"] = message.reasoning
+        if message.reasoning and not (self._reasons_alone and message.calls and message.content):
+            plain[self._reasoning] = message.reasoning
         if message.calls:
             plain["tool_calls"] = [
                 {

@@ -34,7 +34,7 @@ class Model:
     def __init__(self, template: ChatTemplate) -> None:
         self.template = template
         self.renderer = Renderer(template)
-        self.stop_ids = template.stop_ids
+        self.stop_ids = self.renderer.stop_ids
 
     def again(self, record: CallRecorded) -> Parsed:
         """The message of a call on record: its arguments are those that were given to the harness, whose tools are not on record."""
@@ -69,7 +69,8 @@ class Model:
         """What a reply is made to begin with: the call of a tool (`force`), the harness's own words (`prefill`). Raises InvalidInput for words that
         hold the model's marks."""
         family = self.renderer.family
-        begun = request.prefill if request.force is None else family.begin(request.force)
+        prefill = request.prefill and family.opening + request.prefill
+        begun = prefill if request.force is None else family.begin(request.force)
         if request.prefill and any(mark in request.prefill for mark in family.marks):
             raise InvalidInput("a reply cannot go on from the model's own marks")
         return (f"\n{family.think[1]}\n\n" if begun and self.renderer.think_open else "") + begun

@@ -83,6 +83,7 @@ class SaidStream:
         self._reasoning, self._content = _UpToMark((think_close,)), _UpToMark(family.held if family.open else ())
         self._bare_marks = () if family.open else family.held
         """What a call begins with where it stands alone."""
+        self._channels = family.channels(think_open) if family.channels is not None else None
         self._text = ""
         """What does not say yet whether it is reasoning, content or a call."""
         self._state = "thinking" if think_open else "begin"
@@ -97,7 +98,7 @@ class SaidStream:
         return self._content.said
 
     def push(self, text: str) -> None:
-        self._text += text
+        self._text += text if self._channels is None else self._channels.push(text)
         if self._is_first and not self._begin():
             return
         text, self._text = self._text, ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from services.rollout.core.blocks import NO_SCHEMAS, blocks
 from services.rollout.core.callids import tool_call_id
 from services.rollout.core.calls_xml import Schemas
+from services.rollout.core.channels import as_one_turn
 from services.rollout.core.families import QWEN, Family
 from services.rollout.core.normal import Call, Message, assistant
 
@@ -36,6 +37,8 @@ def parse(
 ) -> Parsed:
     """`text` is the output without its end-of-turn token; `think_open`: the prompt already opened the reasoning; `schemas`: of the tools that were
     offered. Never raises."""
+    if family.channels is not None:
+        text = as_one_turn(text, think_open)
     reasoning, text = _split_reasoning(text, think_open, *family.think)
     rest, calls, end = [], [], 0
     for block in blocks(text, schemas, family=family):

@@ -189,6 +189,32 @@ LLAMA = """
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}
 """
+GPT_OSS = """
+{%- set ns = namespace(name='') %}
+{{- '<|start|>system<|message|>Valid channels: analysis, commentary, final.<|end|>' }}
+{%- for tool in tools or [] %}{{- '<|start|>developer<|message|>' + tool | tojson + '<|end|>' }}{%- endfor %}
+{%- for m in messages %}
+    {%- if m.role == 'assistant' and m.tool_calls %}
+        {%- if m.content and m.thinking %}{{- raise_exception('words or thoughts') }}{%- endif %}
+        {%- set later = messages[loop.index:] | selectattr('role', 'equalto', 'assistant') | rejectattr('tool_calls') | list %}
+        {%- if (m.content or m.thinking) and not later %}
+            {{- '<|start|>assistant<|channel|>analysis<|message|>' + (m.content or m.thinking) + '<|end|>' }}
+        {%- endif %}
+        {%- set ns.name = m.tool_calls[0].function.name %}
+        {{- '<|start|>assistant to=functions.' + ns.name + '<|channel|>commentary json<|message|>' }}
+        {{- m.tool_calls[0].function.arguments | tojson + '<|call|>' }}
+    {%- elif m.role == 'assistant' %}
+        {%- set is_end = loop.last and not add_generation_prompt %}
+        {%- if is_end and m.thinking %}{{- '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{%- endif %}
+        {{- '<|start|>assistant<|channel|>final<|message|>' + m.content + ('<|return|>' if is_end else '<|end|>') }}
+    {%- elif m.role == 'tool' %}
+        {{- '<|start|>functions.' + ns.name + ' to=assistant<|channel|>commentary<|message|>' + m.content | tojson + '<|end|>' }}
+    {%- else %}
+        {{- '<|start|>' + ('developer' if m.role == 'system' else m.role) + '<|message|>' + m.content + '<|end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}
+"""
 TEMPLATES = {
     "glm-4.5": GLM,
     "glm-4.7": GLM.replace("name + '\\n'", "name").replace("</arg_key>\\n", "</arg_key>").replace("</arg_value>\\n", "</arg_value>"),
@@ -201,6 +227,7 @@ TEMPLATES = {
     "mistral-nemo": MISTRAL_ARRAY.replace("CALLS] [", "CALLS]["),
     "minimax-m2": MINIMAX,
     "llama-3": LLAMA,
+    "gpt-oss": GPT_OSS,
 }  # fmt: skip
 ENDS = {
     "glm": ["<|observation|>", "<|user|>"],
@@ -209,6 +236,7 @@ ENDS = {
     "mistral": ["</s>"],
     "minimax": ["[e~["],
     "llama": ["<|eot_id|>"],
+    "gpt": ["<|return|>"],
 }
 MARKS = {
     "glm": [
@@ -223,6 +251,7 @@ MARKS = {
         "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
     ],
     "minimax": ["]~!b[", "]~b]", "<minimax:tool_call>", "</minimax:tool_call>"],
+    "gpt": ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>"],
     "llama": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"],
     "mistral": ["<s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]"],
 }  # fmt: skip
@@ -260,6 +289,8 @@ def written(name: str, calls: Calls, spacing: Any = None, first: int = 0) -> str
             return "<minimax:tool_call>\n" + "\n".join(said) + "\n</minimax:tool_call>"
         case "llama":
             return "; ".join(said)
+        case "gpt":
+            return "<|start|>assistant".join(said)
     return "\n".join(said)
 
 
@@ -298,6 +329,8 @@ def _written(name: str, index: int, tool: str, arguments: dict[str, Any], spacin
         case "minimax-m2":
             inside = "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in texts.items())
             return f'<invoke name="{tool}">\n{inside}</invoke>'
+        case "gpt-oss":
+            return f"<|channel|>commentary to=functions.{tool} <|constrain|>json<|message|>{text}<|call|>"
         case "llama-3":
             return f'{{"name": {json.dumps(tool)}, "parameters": {text}}}'
     raise AssertionError(name)

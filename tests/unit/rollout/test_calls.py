@@ -46,7 +46,9 @@ class PoolDouble:
     async def generate(self, work) -> None:
         self.seen.append(work)
         await self.go.wait()
-        work.ids = self.model.template.encode(self.text) + ([self.model.stop_ids[0]] if self.finish == "stop" else [])
+        work.ids = self.model.template.encode(self.text)
+        if self.finish == "stop" and work.ids[-1:] not in [[token] for token in self.model.stop_ids]:
+            work.ids.append(self.model.stop_ids[0])
         work.logprobs, work.versions = [-0.5] * len(work.ids), [3] * len(work.ids)
         work.cells, work.finish = ["cell-0"], "aborted" if work.is_abandoned else self.finish
         if work.on_tokens is not None and (kept := work.on_tokens(work.ids)) is not None:
