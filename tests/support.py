@@ -17,7 +17,7 @@ from typing import Any
 
 from gyre.bus import Bus, NatsServer, declare_streams
 from gyre.bus.access import authorization, make_keys, seed_path
-from gyre.bus.server import free_port, wait_for_port
+from gyre.bus.server import BLOCK_PORTS, FREE_PORTS, free_port, wait_for_port
 from gyre.bus.subjects import natural_key
 from gyre.config import Config, store
 from gyre.config.load import parse
@@ -65,9 +65,11 @@ def until_gone(running: Callable[[], Any], wait_s: float = WAIT_S) -> None:
 
 @contextlib.contextmanager
 def taken_port(before: int) -> Iterator[int]:
-    """A port that something listens on, while the `before` ports in front of it are free."""
+    """A port that something listens on, while the `before` ports in front of it are free, and are given to nobody meanwhile."""
     while True:
         port = free_port()
+        if (port - FREE_PORTS.start) % BLOCK_PORTS < before:
+            continue  # those in front of it may be another process's
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
             for offset in range(1, before + 1):
                 with socket.socket() as listener:
