@@ -21,6 +21,7 @@ from typing import Any
 
 from gyre.errors import InvalidInput
 from services.rollout.core.bodies import Piece, Pieces
+from services.rollout.core.earlier import Earlier
 from services.rollout.core.normal import TURN_PARTS_MAX, Message, merged, root_digest
 from services.rollout.core.toolcalls import Parsed
 
@@ -195,6 +196,7 @@ class Memory:
         """The one that was read last at the end."""
         self.recall: Callable[[str], Parsed | None] = lambda name: None
         """What its session was answered in the call, or with the tool call, of this name."""
+        self.earlier = Earlier()
 
     def read(self, data: bytes, key: str) -> dict[str, Any] | None:
         """The JSON object, its list under `key` as KnownItems; None: read it whole, as if there were no memory. Never change a value in it."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from services.rollout.core.earlier import Input
 from services.rollout.core.memory import KnownItems, Memory, once
 from services.rollout.core.normal import Call, Message, canonical_json, merged
 from services.rollout.core.options import (
@@ -72,6 +73,10 @@ class ChatRequest:
     shows_reasoning: bool = True
     prefill: str = ""
     """What the reply must begin with: the harness's words, which nobody sampled and which are no part of what it is answered."""
+    previous: str = ""
+    """Id of the response that it goes on from, as it was sent."""
+    input: Input | None = None
+    """For the responses that may go on from it; None: there will be none."""
 
     def variant(self) -> str:
         """What tells two calls apart that have the same conversation: a retry has all of it in common."""
@@ -95,15 +100,19 @@ def parse_request(body: bytes, memory: Memory | None = None) -> ChatRequest:
     )  # fmt: skip
 
 
-def conversation(items: Any, where: str, convert: Callable[[Any, str], Iterable[Message]]) -> list[Message]:
-    """The messages of a request's list in normal form. Each item is converted by itself, what the session remembers is not."""
+def conversation(
+    items: Any, where: str, convert: Callable[[Any, str], Iterable[Message]], before: list[Message] | None = None
+) -> list[Message]:
+    """The messages of a request's list in normal form. Each item is converted by itself, what the session remembers is not. `before`: messages that
+    the list goes on from, which are added to; its items are then read whole."""
     if not isinstance(items, list) or not items:
         raise BadRequest(f"{where} must be a list of at least one item", where)
     if len(items) > MESSAGES_MAX:
         raise BadRequest(f"{where}: {len(items)} items, at most {MESSAGES_MAX} are taken", where)
     if isinstance(items, KnownItems):
         return items.messages(where, convert)
-    return merged(message for index, item in enumerate(items) for message in convert(item, f"{where}[{index}]"))
+    new = (message for index, item in enumerate(items) for message in convert(item, f"{where}[{index}]"))
+    return merged(new, before)
 
 
 def alias(data: dict[str, Any]) -> str:

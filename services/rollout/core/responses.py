@@ -14,17 +14,20 @@
 | `max_output_tokens`, `tool_choice`, `parallel_tool_calls` false, `text.format` | options.py |
 | tools that the harness runs without a schema (`shell`, `apply_patch`, `computer` and others) | refused: a call of them has a form of its own |
 | `item_reference` items | what this session's reply of that name said |
-| `previous_response_id`, `conversation`, `background`, `prompt` | refused: nothing is stored, the whole conversation must be sent |
+| `previous_response_id` | that response's input and reply before the new input, while the session remembers them (earlier.py); `instructions` anew |
+| `store` false | this response's input is not remembered |
+| `conversation`, `background`, `prompt` | refused: nothing else is stored |
 | `top_logprobs`, log-probabilities in `include` | refused |
-| `reasoning`, other `include`, `store`, `text.verbosity`, `truncation`, `metadata` | no effect |
+| `reasoning`, other `include`, `text.verbosity`, `truncation`, `metadata` | no effect |
 """
 
 import json
 from functools import partial
 from typing import Any
 
+from services.rollout.core.earlier import Input
 from services.rollout.core.memory import Memory
-from services.rollout.core.normal import Call, Message, canonical_json
+from services.rollout.core.normal import Call, Message, canonical_json, merged
 from services.rollout.core.options import (
     BadRequest,
     Tools,
@@ -40,7 +43,7 @@ from services.rollout.core.options import (
     object_or_none,
     with_instruction,
 )
-from services.rollout.core.request import ROLES, ChatRequest, ToolName, alias, conversation, tools_of
+from services.rollout.core.request import MESSAGES_MAX, ROLES, ChatRequest, ToolName, alias, conversation, tools_of
 
 _OF_THE_HARNESS = ("local_shell", "shell", "apply_patch", "computer", "computer_use_preview")
 _FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
@@ -49,10 +52,13 @@ _FREE_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "re
 def parse_responses_request(body: bytes, memory: Memory | None = None) -> ChatRequest:
     """Raises BadRequest."""
     data = json_object(body, memory, "input")
+    if data.get("previous_response_id"):
+        data = json_object(body)  # what the session remembers of lists like this one stood behind nothing
     _refuse_unsupported(data)
     names: dict[str, ToolName] = {}
     tools, force = _choice(data.get("tool_choice"), tools_of(_tools(data.get("tools"), "tools", names)))
-    messages = _instructions(data.get("instructions")) + _input(data.get("input"), memory)
+    asked = _asked(data, memory, len(body))
+    messages = _instructions(data.get("instructions")) + asked.messages
     if not messages:
         raise BadRequest("input must hold at least one message", "input")
     checked_calls(messages)
@@ -62,15 +68,18 @@ def parse_responses_request(body: bytes, memory: Memory | None = None) -> ChatRe
         messages=with_instruction(messages, form), tools=tools, max_tokens=None if limit is None else count(limit, "max_output_tokens"),
         temperature=number(data, "temperature", 0.0, 2.0), top_p=number(data, "top_p", 0.0, 1.0),
         stream=flag(data, "stream"), include_usage=True, model=alias(data), tool_names=names, force=force,
-        is_one_call=not flag(data, "parallel_tool_calls", True),
+        is_one_call=not flag(data, "parallel_tool_calls", True), previous=data.get("previous_response_id") or "",
+        input=asked if flag(data, "store", True) else None,
     )  # fmt: skip
 
 
 def _refuse_unsupported(data: dict[str, Any]) -> None:
-    for name in ("previous_response_id", "conversation", "background", "prompt"):
+    for name in ("conversation", "background", "prompt"):
         if data.get(name):
             raise BadRequest(
-                f"{name}: nothing is stored here, send the whole conversation as input", name, "unsupported_parameter"
+                f"{name}: nothing of that kind is stored here, send the conversation as input",
+                name,
+                "unsupported_parameter",
             )
     include = data.get("include")
     if data.get("top_logprobs") or (isinstance(include, list) and "message.output_text.logprobs" in include):
@@ -105,10 +114,39 @@ def _instructions(value: Any) -> list[Message]:
     return [Message("system", clean(value))]
 
 
-def _input(value: Any, memory: Memory | None) -> list[Message]:
+def _asked(data: dict[str, Any], memory: Memory | None, size: int) -> Input:
+    """The whole input, of which an earlier response's may not be sent again."""
+    previous, value = data.get("previous_response_id"), data.get("input")
+    name, before = _goes_on(previous, memory) if previous else ("", None)
     if isinstance(value, str):
-        return [Message("user", clean(value))]
-    return conversation(value, "input", partial(_item, memory=memory, referred=set()))
+        messages = [*(before or ()), Message("user", clean(value))]
+    elif before is not None and (value is None or value == []):
+        messages = before
+    else:
+        messages = conversation(value, "input", partial(_item, memory=memory, referred=set()), before)
+    if len(messages) > MESSAGES_MAX:
+        raise BadRequest(
+            f"input: {len(messages)} messages with those before, at most {MESSAGES_MAX} are taken", "input"
+        )
+    return Input(messages, name, size)
+
+
+def _goes_on(previous: Any, memory: Memory | None) -> tuple[str, list[Message]]:
+    """The call of an earlier response, and its input and reply as they would be sent."""
+    where = "previous_response_id"
+    if not isinstance(previous, str):
+        raise BadRequest(f"{where} must be the id of a response", where)
+    kind, _, name = previous.partition("_")
+    reply = memory.recall(name) if memory is not None and kind == "resp" else None
+    before = memory.earlier.messages(name) if memory is not None and reply is not None else None
+    if reply is None or before is None:
+        said = f"Previous response with id {repr(clean(previous))[:80]} not found: send the whole conversation as input"
+        raise BadRequest(said, where, "previous_response_not_found")
+    parts = [Message("assistant", "", reasoning=reply.reasoning)] if reply.reasoning else []
+    if reply.content or not reply.calls:
+        parts.append(Message("assistant", reply.content))
+    parts += [Message("assistant", "", (call,)) for call in reply.calls]
+    return name, merged(parts, before)
 
 
 def _item(item: Any, where: str, memory: Memory | None, referred: set[str]) -> list[Message]:

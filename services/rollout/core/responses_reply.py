@@ -129,7 +129,8 @@ def _response(head: Head | Reply, request: ChatRequest, status: str) -> dict[str
     return {
         "id": f"resp_{head.call_id}", "object": "response", "created_at": head.created_s, "status": status, "error": None,
         "incomplete_details": None, "model": head.model, "output": [], "parallel_tool_calls": not request.is_one_call,
-        "tool_choice": "auto" if request.force is None else "required", "tools": [], "store": False, "usage": None,
+        "tool_choice": "auto" if request.force is None else "required", "tools": [], "store": request.input is not None,
+        "previous_response_id": request.previous or None, "usage": None,
     }  # fmt: skip
 
 

@@ -142,9 +142,11 @@ class HttpGateway:
         claims, wire = self._claims(request), wire_of(request.path, request.headers)
         if address := await self._calls.server(claims):
             return await self._forward(request, address, claims.execution_id)
-        asked = wire.parse(await self._body(request, claims), self._calls.memory(claims))
+        asked = wire.parse(await self._body(request, claims), memory := self._calls.memory(claims))
         verdict = cache(partial(self._roles.of, claims, asked, wire.endpoint, request.headers))
         running = await self._calls.soon(claims, asked, verdict)
+        if memory is not None and asked.input is not None:
+            memory.earlier.keep(running.call_id, asked.input)
         try:
             if asked.stream:
                 return await self._stream(request, wire, asked, running, pace_of(verdict().harness, self._streams))

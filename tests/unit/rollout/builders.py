@@ -35,13 +35,16 @@ class Harness:
     def call(
         self, messages: list[dict[str, Any]], text: str, finish: str = "stop", ids: list[int] | None = None, **more: Any
     ) -> Parsed:
-        prompt = self.session.prompt(request(messages, **more), self.model)
+        return self.answered(request(messages, **more), text, finish, ids)
+
+    def answered(self, asked: ChatRequest, text: str, finish: str = "stop", ids: list[int] | None = None) -> Parsed:
+        prompt = self.session.prompt(asked, self.model)
         output = ids if ids is not None else self.model.template.encode(text)
         if finish == "stop":
             output = [*output, self.model.stop_ids[0]]
         name = call_id(self.session.sample_id, self.session.next_index)
         sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=64, seed=1)
-        parsed = self.model.read(output, name, sampling, more.get("tools", TOOLS))
+        parsed = self.model.read(output, name, sampling, asked.tools)
         record = CallRecorded(
             call_id=name, execution_id="g000001-e0", group_id="g000001", attempt=1, call_index=self.session.next_index,
             purpose="train", parent=prompt.parent.call_id, parent_tokens=prompt.kept, prompt_delta=pack(prompt.delta, "int32"),
