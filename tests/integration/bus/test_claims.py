@@ -28,9 +28,9 @@ async def test_of_two_who_claim_at_once_one_wins_and_a_reader_sees_what_stands(t
             await one.put("sessions.s", "", mine.revision)
         await one.put("gateways.a", "where")
         seen = aiter(one.follow("sessions.*"))
-        assert await asyncio.wait_for(anext(seen), 20) == taken
+        assert await asyncio.wait_for(anext(seen), 60) == taken
         await other.put("sessions.t", "gateway")
-        assert (await asyncio.wait_for(anext(seen), 20)).key == "sessions.t"
+        assert (await asyncio.wait_for(anext(seen), 60)).key == "sessions.t"
         await seen.aclose()
 
 

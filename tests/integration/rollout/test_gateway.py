@@ -160,6 +160,8 @@ async def test_calls_move_to_another_cell_when_theirs_goes_to_training(driver):
     driver.cells[0].send_signal(signal.SIGSTOP)
     leaving = asyncio.create_task(driver.to_training("cell-0"))
     await driver.until(lambda: len(driver.run.of(RoleChanged, cell="cell-0", phase="requested")) > before)
+    for _ in range(5):  # the gateway's loop turns: it has heard of it, too, and has asked the cell
+        await driver.state()
     driver.cells[0].send_signal(signal.SIGCONT)
     drained = await leaving
     assert drained.moved_calls >= 1

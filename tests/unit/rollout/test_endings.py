@@ -43,7 +43,7 @@ async def test_a_call_between_the_books_of_an_attempt_and_its_ending_on_record_i
         with pytest.raises(ExecutionOver):
             calls.begin(claims(), request(messages), MAIN)
     bus.stored.set()
-    await asyncio.wait_for(asyncio.shield(ending), 10.0)
+    await asyncio.wait_for(asyncio.shield(ending), 60.0)
     assert not calls.sessions and calls.memory(claims()) is None
     with pytest.raises(ExecutionOver):
         calls.begin(claims(), request(LATE), MAIN)

@@ -22,7 +22,7 @@ async def test_a_task_that_loses_its_cancellation_is_cancelled_again():
 
     task = asyncio.create_task(goes_on())
     await asyncio.sleep(0)
-    await asyncio.wait_for(end(task), 10)
+    await asyncio.wait_for(end(task), 60)
     assert task.cancelled() and lost
 
 
@@ -42,7 +42,7 @@ async def test_work_that_misses_a_cancellation_is_told_again_by_who_awaits_it():
     caller = asyncio.create_task(surely(stubborn(ended), again_s=0.01))
     await asyncio.sleep(0)
     caller.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.wait([caller])
     assert caller.cancelled() and ended == ["told", "told"]
 
@@ -54,7 +54,7 @@ async def test_who_is_cancelled_while_ending_others_hears_of_it_when_they_have_e
     caller = asyncio.create_task(end(task, again_s=0.05))
     await asyncio.sleep(0.01)
     caller.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.wait([caller])
     assert caller.cancelled() and task.cancelled() and ended == ["told", "told"]
 
@@ -73,7 +73,7 @@ async def test_clean_up_goes_to_its_end_however_often_its_caller_is_cancelled():
     await asyncio.sleep(0)
     assert not caller.done()
     gate.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.wait([caller])
     assert caller.cancelled() and done
 
