@@ -53,7 +53,7 @@ class Pieces:
             raise NotCertain  # it may become ASCII
         self._added = {token["content"]: (token["id"],) for token in added}
         self._first, self._then = (
-            _any_of([token["content"] for token in added if token["normalized"] is normalized])
+            _split_by([token["content"] for token in added if token["normalized"] is normalized])
             for normalized in (False, True)
         )
         self._model, self._library = tokenizer.model, library
@@ -62,13 +62,13 @@ class Pieces:
     def encode(self, text: str) -> list[int]:
         """As the library."""
         found: list[tuple[int, ...]] = []
-        for index, segment in enumerate(self._first.split(text)):
+        for index, segment in enumerate(self._first(text)):
             if index % 2:
                 found.append(self._added[segment])
             elif segment and not segment.isascii():
                 found.append(tuple(self._library(segment)))
             elif segment:
-                for place, part in enumerate(self._then.split(segment)):
+                for place, part in enumerate(self._then(segment)):
                     found += (self._added[part],) if place % 2 else self._of(part)
         return list(chain.from_iterable(found))
 
@@ -223,9 +223,11 @@ def _category(unit: str) -> str:
     return f"[{'^' if is_not else ''}{signs}]"
 
 
-def _any_of(texts: list[str]) -> re.Pattern[str]:
-    """The longest that fits, in a group; nothing where there are none."""
-    return re.compile(f"({'|'.join(map(re.escape, sorted(texts, key=len, reverse=True)))})" if texts else "((?!))")
+def _split_by(texts: list[str]) -> Callable[[str], list[str]]:
+    """Text → what stands between any of `texts`, the longest that fits, and every second one is that."""
+    if not texts:
+        return lambda text: [text]
+    return re.compile(f"({'|'.join(map(re.escape, sorted(texts, key=len, reverse=True)))})").split
 
 
 def _shown() -> dict[int, str]:
