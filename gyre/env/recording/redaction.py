@@ -31,6 +31,7 @@ PATTERNS = {
     rf"{_START}(?:AKIA|ASIA)[0-9A-Z]{{16}}(?![0-9A-Z])": ("akia", "asia"),
     rf"{_START}xox[abeprs]-[A-Za-z0-9-]{{10,}}": ("xox",),
     rf"{_START}AIza[0-9A-Za-z_-]{{30,}}": ("aiza",),
+    r"(?<=/key/)(?:gyre|relay)-[A-Za-z0-9_.-]{16,}": ("/key/",),
     # Looked for from where a run of such characters begins, and where another run follows: else each `eyJ` of a run would look for its end.
     r"(?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]{11,}+\.[A-Za-z0-9_-]{8,}+\.)[A-Za-z0-9_-]*?"
     rf"{_START}(?P<secret>eyJ[A-Za-z0-9_-]{{8,}}+\.[A-Za-z0-9_-]{{8,}}+\.[A-Za-z0-9_-]*+)": ("eyj",),
@@ -53,7 +54,8 @@ PATTERNS = {
         "passw",
     ),
 }
-"""Credentials in headers, keys of well-known services, JSON web tokens, private keys, user:password in an address, fields of an address's query
+"""Credentials in headers, keys of well-known services, an execution's own in its URL (gyre/keyed_url.py),
+JSON web tokens, private keys, user:password in an address, fields of an address's query
 and of a form, cookies, elements of XML, parts of a multipart body, `api_key=…` in a text. Where there is a group `secret`, that is replaced.
 Whoever is recorded also chooses what is looked through, so each takes time in proportion to the text, whatever that is.
 To each what a text must hold, in lower case, to match it: looking for that costs a hundredth of looking for the rule."""

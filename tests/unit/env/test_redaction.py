@@ -24,7 +24,7 @@ SECRETS = st.one_of(
     WORDS.map("xoxb-{}".format), WORDS.map(lambda w: f"AIza{w}abcdef"), WORDS.map(lambda w: f"eyJ{w}.{w}.{w}"),
     WORDS.map(lambda w: f"-----BEGIN RSA PRIVATE KEY-----\n{w}\n-----END RSA PRIVATE KEY-----"), WORDS.map("api_key={}".format),
     WORDS.map("password: '{}'".format), WORDS.map('"client_secret": "{}"'.format), WORDS.map("https://user:{}@host/x".format),
-    WORDS.map("CORP-{}".format), WORDS.map("X-Api-Key: {}".format),
+    WORDS.map("CORP-{}".format), WORDS.map("X-Api-Key: {}".format), WORDS.map("http://h:1/key/gyre-{}.x/v1".format),
     WORDS.map("Authorization: Basic {}=".format), WORDS.map('{{"password": "{}'.format),
 )  # fmt: skip
 HARMLESS = st.text(st.characters(codec="utf-8"), max_size=20)
