@@ -10,9 +10,6 @@ from services.rollout.core.opencalls import JsonSkim, MarksSkim, Skim
 
 _SPACE = re.compile(r"\s*")
 _OF_ARRAY = re.compile(r"\s*\[?\s*")
-TAG = "<|python_tag|>"
-"""What may stand before a bare call."""
-_BARE = re.compile(r"\s*(?:<\|python_tag\|>)?\s*")
 
 
 class Form(Protocol):
@@ -81,15 +78,25 @@ class JsonOfArray:
 class JsonAlone:
     """An object with name and arguments, and no mark that says so."""
 
+    marks: tuple[str, ...]
+    """What may stand before it, each at most once and in this order."""
+
     def read(self, text: str, at: int, schemas: Schemas) -> Read:
-        begin = _BARE.match(text, at).end()  # type: ignore[union-attr]
+        begin = self._begin(text, at)
         if text.startswith("{", begin):
             return bare_call(text, begin)
-        return None, None if TAG.startswith(text[begin:]) else at
+        return None, None if any(mark.startswith(text[begin:]) for mark in self.marks) else at
 
     def skim(self, text: str, at: int) -> Skim | None:
-        begin = _BARE.match(text, at).end()  # type: ignore[union-attr]
+        begin = self._begin(text, at)
         return JsonSkim(begin) if text.startswith("{", begin) else None
+
+    def _begin(self, text: str, at: int) -> int:
+        at = _space(text, at)
+        for mark in self.marks:
+            if text.startswith(mark, at):
+                at = _space(text, at + len(mark))
+        return at
 
 
 def _space(text: str, at: int) -> int:

@@ -39,7 +39,7 @@ _BEHIND = re.compile(r"[}\s]*")
 _WORD = re.compile(r"\s*([{}:,])\s*")
 _decoder = json.JSONDecoder()
 _strict = json.JSONDecoder(parse_constant=_refuse)
-_lenient = json.JSONDecoder(strict=False, parse_float=finite, parse_constant=str)
+lenient = json.JSONDecoder(strict=False, parse_float=finite, parse_constant=str)
 _HALF = re.compile("[\ud800-\udfff]")
 _OF_CALL = {"name", "arguments", "parameters", "type", "id"}
 """Members of an object that is a call though no mark says so."""
@@ -55,7 +55,7 @@ def bare_call(text: str, at: int) -> Read:
     said, end = _first(text, at, _as_written, _repaired)
     if said is None:
         return None, end
-    value = _lenient.raw_decode(text, at)[0]
+    value = lenient.raw_decode(text, at)[0]
     return (said, end) if value.keys() <= _OF_CALL and ("arguments" in value or "parameters" in value) else (None, at)
 
 
@@ -67,7 +67,7 @@ def json_arguments(text: str, at: int, name: str, own_id: str) -> Read:
         return Said(name, text[at:end], own_id), end
 
     def repaired(text: str, at: int) -> tuple[Said | None, int]:
-        value, end = _lenient.raw_decode(text, at)
+        value, end = lenient.raw_decode(text, at)
         return Said(name, as_json(value), own_id), end
 
     return _first(text, at, as_written, repaired)
@@ -103,11 +103,11 @@ def _as_written(text: str, at: int) -> tuple[Said | None, int]:
 
 def _repaired(text: str, at: int) -> tuple[Said | None, int]:
     """What models write for JSON: control characters as they are in texts, NaN and Infinity; its arguments as JSON. Raises ValueError."""
-    value, end = _lenient.raw_decode(text, at)
+    value, end = lenient.raw_decode(text, at)
     member = _arguments_of(value)
     arguments = value.get(member, {}) if member is not None else None
     if isinstance(arguments, str):
-        arguments = _lenient.decode(arguments or "{}")
+        arguments = lenient.decode(arguments or "{}")
     return Said(value["name"], as_json(arguments), _own_id(value)) if isinstance(arguments, dict) else None, end
 
 

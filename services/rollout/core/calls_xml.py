@@ -90,7 +90,7 @@ def marked_call(text: str, at: int, schemas: Schemas, marks: Marks) -> tuple[tup
         at = _space(text, ended + len(marks.parameter_end))
     known, line = schemas.get(named[1], {}), marks.around
     arguments = {
-        name: _value(text[begun:ended].removeprefix(line).removesuffix(line), known.get(name))
+        name: value_of(text[begun:ended].removeprefix(line).removesuffix(line), known.get(name))
         for name, begun, ended in texts
     }
     if marks.end and text.startswith(marks.end, at):
@@ -121,7 +121,7 @@ def schemas_of(tools: Any) -> Schemas:
     return found
 
 
-def _value(text: str, schema: Any) -> Any:
+def value_of(text: str, schema: Any) -> Any:
     kinds = schema.get("type") if isinstance(schema, dict) else None
     if not isinstance(kinds, str | list) or "string" in kinds:
         return text

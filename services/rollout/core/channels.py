@@ -72,11 +72,10 @@ class Channels:
     def end(self) -> str:
         """The rest, where nothing more comes: a head that is cut says nothing, but that of a call is text as a cut call is."""
         rest, self._at = self._raw[self._at :], len(self._raw)
-        if not self._is_head:
-            return "" if self._message == "hidden" else rest
-        if not rest or ("to=" not in rest and rest.startswith(_BEGINNINGS)):
+        if not rest or (self._is_head and "to=" not in rest and rest.startswith(("<|start|>", "<|channel|>"))):
             return ""
-        return ("" if self._message else self._begin("words")) + rest.removeprefix(_START)
+        begun = "" if self._message else self._begin("words")
+        return begun + self._shown(rest.removeprefix(_START) if self._is_head else rest)
 
     def _head(self) -> str | None:
         """None: it is open whether one stands here."""

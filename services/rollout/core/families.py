@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from services.rollout.core.callforms import TAG, Form, JsonAlone, JsonOfArray, JsonOrMarked, Marked
+from services.rollout.core.callforms import Form, JsonAlone, JsonOfArray, JsonOrMarked, Marked
 from services.rollout.core.callids import AS_GIVEN, NINE, NUMBERED, CallIds
 from services.rollout.core.calls_headed import Headed
+from services.rollout.core.calls_python import END, START, Python
 from services.rollout.core.calls_xml import Marks
 from services.rollout.core.channels import CALL_HEAD, CLOSE, FINAL, OPEN, THINK, Channels
 
@@ -42,6 +43,8 @@ class Family:
     has_schemas: bool = False
     """What a value is follows from the tool's schema."""
     ids: CallIds = AS_GIVEN
+    alone: tuple[str, ...] = ()
+    """What may begin a call where none of its marks do."""
     opening: str = ""
     """What content begins with; no part of it."""
     channels: type[Channels] | None = None
@@ -52,7 +55,7 @@ class Family:
     """All that no harness may begin a reply with."""
 
     def __post_init__(self) -> None:
-        held = tuple(filter(None, (self.before, self.open))) or ("{", TAG)
+        held = tuple(filter(None, (self.before, self.open))) or self.alone
         object.__setattr__(self, "held", held)
         marks = (*self.think, *held, self.close, self.behind, *(self.channels.marks if self.channels else ()))
         object.__setattr__(self, "marks", tuple(mark for mark in marks if len(mark) > 1))
@@ -144,8 +147,17 @@ FAMILIES = (
         behind="</minimax:tool_call>", again=re.compile(r'\s*(?=<invoke name=")'), has_schemas=True,
     ),
     Family(
-        "llama-3", ('<|end_header_id|>\n\n{"name": "f", "parameters": ',), "", "", JsonAlone(), _begin_json("", "parameters"),
-        again=re.compile(r"\s*;\s*(?=\{)"),
+        "pythonic", ("[f(MARK",), "", "", Python(), lambda name: f"[{name}(" if name else "[",
+        behind="]", again=re.compile(r"(?=\s*,\s*[\w.-]{1,128}\()"), alone=("[", START), has_schemas=True,
+    ),
+    Family(
+        "llama-3", ('<|end_header_id|>\n\n{"name": "f", "parameters": ',), "", "", JsonAlone(("<|python_tag|>",)), _begin_json("", "parameters"),
+        again=re.compile(r"\s*;\s*(?=\{)"), alone=("{", "<|python_tag|>"),
+    ),
+    Family(
+        "llama-4", ("<|header_start|>", '{"name": "f", "parameters": '), "", "", JsonAlone((START, END)),
+        _begin_json(START + END, "parameters"),
+        behind=END, again=re.compile(r"\s*;?\s*(?=\{)"), alone=("{", START),
     ),
 )  # fmt: skip
 

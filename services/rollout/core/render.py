@@ -27,6 +27,9 @@ _STAND_IN = Message("user", "x")
 _PLAIN_TURN = Message("assistant", "y")
 _EARLIER = "MARK8"
 _EARLIER_TURN = Message("assistant", _EARLIER)
+_PARAMETERS = {"type": "object", "properties": {}}
+_TOOL = {"type": "function", "function": {"name": "g", "description": "d", "parameters": _PARAMETERS}}
+_BARE_TOOL = {"type": "function", "function": {"name": "g", "parameters": _PARAMETERS}}
 _MARKED_TURN = Message("assistant", _MARK)
 _SAMPLE_ARGUMENTS = '{"MARK7":  1}'
 
@@ -46,7 +49,7 @@ class Renderer:
         self._template = template
         self._as_text, self._system = True, ("system", "system")
         self._ids, self._has_none = AS_GIVEN, False
-        self._reasoning, self._reasons_alone = "reasoning_content", False
+        self._reasoning, self._reasons_alone, self._describes = "reasoning_content", False, False
         self._alternates = False
         self._alternates = not self._takes_two()
         """Users' messages in a row are told as one: the template refuses or drops them."""
@@ -69,12 +72,14 @@ class Renderer:
             raise ConfigError(f"the model's chat template cannot render a plain conversation: {error}") from error
         self._learn_reasoning()
         self.close_ids, call_close = template.encode(self.close), template.encode(self._call_close)
-        self._ends = {*self.close_ids[:1], *call_close[:1]}
+        self._ends = {*self.close_ids[:1], *call_close[:1], *template.encode(self._past_close)[:1]}
         """Tokens that close a turn."""
         calls_stop = () if self._call_close == self.close else call_close[:1]
         self.stop_ids = tuple(dict.fromkeys((*template.stop_ids, *calls_stop)))
         """Tokens that end a turn: the model's, and what its template ends a turn of calls with."""
         self._names_calls = self._shows_names()
+        self._describes = not self._takes_tool(_BARE_TOOL) and self._takes_tool(_TOOL)
+        """A tool without a description gets an empty one: the template refuses it (gpt-oss)."""
         call_end = template.encode(self.family.close) if self.family.close and self.family.behind else []
         self._call_end = call_end[0] if len(call_end) == 1 else None
         """The token that ends a call, where calls stand in a section that something else ends."""
@@ -159,12 +164,7 @@ class Renderer:
 
     def _check_stable(self) -> bool:
         """Compare with whole rendering at the kinds of places where a conversation goes on."""
-        tools = [
-            {
-                "type": "function",
-                "function": {"name": "g", "description": "d", "parameters": {"type": "object", "properties": {}}},
-            }
-        ]
+        tools = [_TOOL]
         self.is_stable = True
         for count in (2, 1):  # calls of one turn: some templates take no more than one
             calls = tuple(Call(tool_call_id("", index, f"{index}_g"), "g", '{"a": 1}') for index in range(count))
@@ -215,6 +215,12 @@ class Renderer:
     def _shows(self, turn: Message) -> bool:
         try:
             return _EARLIER in self._text([_STAND_IN, turn], None, False)
+        except InvalidInput:
+            return False
+
+    def _takes_tool(self, tool: dict[str, Any]) -> bool:
+        try:
+            return bool(self._text([_STAND_IN], [tool], False))
         except InvalidInput:
             return False
 
@@ -282,6 +288,8 @@ class Renderer:
     ) -> str:
         named = self._ids.named(messages)
         plain = [self._plain(message, payloads or {}, named, index > 0) for index, message in enumerate(messages)]
+        if tools and self._describes:
+            tools = [{**tool, "function": {"description": "", **tool["function"]}} for tool in tools]
         return self._template.render(_in_turns(plain) if self._alternates else plain, tools, generation)
 
     def _plain(

@@ -1,7 +1,8 @@
-"""Small chat templates in the forms of model families, with tokenizers that have their marks as tokens; and calls as each family writes them."""
+"""Models of all families, with tokenizers that have their marks as tokens; and calls as each family writes them."""
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
@@ -10,225 +11,8 @@ from services.rollout.core.families import FAMILIES, QWEN, Family
 from services.rollout.core.session import Model
 from services.rollout.core.template import ChatTemplate
 
-GLM = """
-{{- '[gMASK]<sop>' }}
-{%- for tool in tools or [] %}{{- '<|system|>\\n' + tool | tojson }}{%- endfor %}
-{%- for m in messages %}
-    {%- if m.role == 'tool' %}
-        {%- if messages[loop.index0 - 1].role != 'tool' %}{{- '<|observation|>' }}{%- endif %}
-        {{- '\\n<tool_response>\\n' + m.content + '\\n</tool_response>' }}
-    {%- elif m.role == 'assistant' %}
-        {{- '<|assistant|>\\n<think></think>' }}
-        {%- if m.content %}{{- '\\n' + m.content }}{%- endif %}
-        {%- for call in m.tool_calls or [] %}
-            {{- '\\n<tool_call>' + call.function.name + '\\n' }}
-            {%- for key, value in call.function.arguments.items() %}
-                {{- '<arg_key>' + key + '</arg_key>\\n<arg_value>' + (value if value is string else value | tojson) + '</arg_value>\\n' }}
-            {%- endfor %}
-            {{- '</tool_call>' }}
-        {%- endfor %}
-    {%- else %}
-        {{- '<|' + m.role + '|>\\n' + m.content }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}
-"""
-KIMI = """
-{%- for tool in tools or [] %}{{- '<|im_system|>tool_declare<|im_middle|>' + tool | tojson + '<|im_end|>' }}{%- endfor %}
-{%- for m in messages %}
-    {{- '<|im_' + ('system' if m.role == 'tool' else m.role) + '|>' + m.role + '<|im_middle|>' }}
-    {%- if m.role == 'tool' %}{{- '## Return of ' + m.tool_call_id + '\\n' }}{%- endif %}
-    {{- m.content }}
-    {%- if m.tool_calls %}
-        {{- '<|tool_calls_section_begin|>' }}
-        {%- for call in m.tool_calls %}
-            {{- '<|tool_call_begin|>' + call.id + '<|tool_call_argument_begin|>' }}
-            {{- call.function.arguments if call.function.arguments is string else call.function.arguments | tojson }}
-            {{- '<|tool_call_end|>' }}
-        {%- endfor %}
-        {{- '<|tool_calls_section_end|>' }}
-    {%- endif %}
-    {{- '<|im_end|>' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_assistant|>assistant<|im_middle|>' }}{%- endif %}
-"""
-DEEPSEEK_V3 = """
-{%- set ns = namespace(is_tool=false) %}
-{{- '<｜begin▁of▁sentence｜>' }}
-{%- for m in messages %}{%- if m.role == 'system' %}{{- m.content }}{%- endif %}{%- endfor %}
-{%- for m in messages %}
-    {%- if m.role == 'user' %}{{- '<｜User｜>' + m.content }}{%- endif %}
-    {%- if m.role == 'assistant' and m.tool_calls %}
-        {%- for call in m.tool_calls %}
-            {{- '<｜Assistant｜><｜tool▁calls▁begin｜>' if loop.first else '\\n' }}
-            {{- '<｜tool▁call▁begin｜>' + call.type + '<｜tool▁sep｜>' + call.function.name + '\\n```json\\n' + call.function.arguments }}
-            {{- '\\n```<｜tool▁call▁end｜>' }}
-        {%- endfor %}
-        {{- '<｜tool▁calls▁end｜><｜end▁of▁sentence｜>' }}
-    {%- endif %}
-    {%- if m.role == 'assistant' and m.content is not none %}
-        {{- ('<｜tool▁outputs▁end｜>' if ns.is_tool else '<｜Assistant｜>') + m.content + '<｜end▁of▁sentence｜>' }}
-    {%- endif %}
-    {%- if m.role == 'tool' %}
-        {{- '\\n' if ns.is_tool else '<｜tool▁outputs▁begin｜>' }}
-        {{- '<｜tool▁output▁begin｜>' + m.content + '<｜tool▁output▁end｜>' }}
-    {%- endif %}
-    {%- set ns.is_tool = m.role == 'tool' %}
-{%- endfor %}
-{%- if ns.is_tool %}{{- '<｜tool▁outputs▁end｜>' }}{%- elif add_generation_prompt %}{{- '<｜Assistant｜>' }}{%- endif %}
-"""
-DEEPSEEK_V31 = """
-{%- set ns = namespace(is_asked=false) %}
-{{- '<｜begin▁of▁sentence｜>' }}
-{%- for m in messages %}{%- if m.role == 'system' %}{{- m.content }}{%- endif %}{%- endfor %}
-{%- for m in messages %}
-    {%- if m.role == 'user' %}{{- '<｜User｜>' + m.content }}{%- set ns.is_asked = true %}{%- endif %}
-    {%- if m.role == 'assistant' %}
-        {{- ('<｜Assistant｜></think>' if ns.is_asked else '') + (m.content or '') }}
-        {%- set ns.is_asked = false %}
-        {%- for call in m.tool_calls or [] %}
-            {{- '<｜tool▁calls▁begin｜>' if loop.first else '' }}
-            {{- '<｜tool▁call▁begin｜>' + call.function.name + '<｜tool▁sep｜>' + call.function.arguments + '<｜tool▁call▁end｜>' }}
-            {{- '<｜tool▁calls▁end｜>' if loop.last else '' }}
-        {%- endfor %}
-        {{- '<｜end▁of▁sentence｜>' }}
-    {%- endif %}
-    {%- if m.role == 'tool' %}{{- '<｜tool▁output▁begin｜>' + m.content + '<｜tool▁output▁end｜>' }}{%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt and ns.is_asked %}{{- '<｜Assistant｜></think>' }}{%- endif %}
-"""
-MISTRAL_CALL_ID = """
-{{- '<s>' }}
-{%- for m in messages %}
-    {%- if m.role == 'system' %}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}
-    {%- elif m.role == 'user' %}{{- '[INST]' + m.content + '[/INST]' }}
-    {%- elif m.role == 'assistant' %}
-        {{- m.content }}
-        {%- for call in m.tool_calls or [] %}
-            {%- if call.id | length != 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
-            {%- set said = call.function.arguments if call.function.arguments is string else call.function.arguments | tojson %}
-            {{- '[TOOL_CALLS]' + call.function.name + '[CALL_ID]' + call.id + '[ARGS]' + said }}
-        {%- endfor %}
-        {{- '</s>' }}
-    {%- else %}
-        {%- if m.tool_call_id | length != 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
-        {{- '[TOOL_RESULTS]' + m.tool_call_id + '[TOOL_CONTENT]' + m.content + '[/TOOL_RESULTS]' }}
-    {%- endif %}
-{%- endfor %}
-"""
-MISTRAL_ARGS = """
-{{- '<s>' }}
-{%- for m in messages %}
-    {%- if m.role == 'system' %}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}
-    {%- elif m.role == 'user' %}{{- '[INST]' + m.content + '[/INST]' }}
-    {%- elif m.role == 'assistant' %}
-        {{- m.content }}
-        {%- for call in m.tool_calls or [] %}{{- '[TOOL_CALLS]' + call.function.name + '[ARGS]' + call.function.arguments }}{%- endfor %}
-        {{- '</s>' }}
-    {%- else %}{{- '[TOOL_RESULTS]' + m.content + '[/TOOL_RESULTS]' }}
-    {%- endif %}
-{%- endfor %}
-"""
-MISTRAL_ARRAY = """
-{{- '<s>' }}
-{%- set asked = messages | selectattr('role', 'equalto', 'user') | list %}
-{%- for m in messages %}
-    {%- if m.role == 'system' %}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' }}
-    {%- elif m.role == 'user' %}
-        {%- if tools and m == asked[-1] %}{{- '[AVAILABLE_TOOLS] ' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif %}
-        {{- '[INST]' + m.content + '[/INST]' }}
-    {%- elif m.role == 'assistant' %}
-        {{- m.content }}
-        {%- for call in m.tool_calls or [] %}
-            {%- if call.id | length < 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
-            {{- '[TOOL_CALLS] [' if loop.first else ', ' }}
-            {{- (call.function | tojson)[:-1] + ', "id": "' + call.id[-9:] + '"}' + (']' if loop.last else '') }}
-        {%- endfor %}
-        {{- '</s>' }}
-    {%- else %}
-        {%- if m.tool_call_id | length < 9 %}{{- raise_exception('ids have nine characters') }}{%- endif %}
-        {{- '[TOOL_RESULTS] {"content": ' + m.content + ', "call_id": "' + m.tool_call_id[-9:] + '"}[/TOOL_RESULTS]' }}
-    {%- endif %}
-{%- endfor %}
-"""
-MINIMAX = """
-{%- set ns = namespace(is_called=false) %}
-{{- ']~!b[' }}
-{%- for m in messages %}
-    {%- if m.role == 'tool' %}
-        {%- if not ns.is_called %}{{- raise_exception('no call before a result') }}{%- endif %}
-        {%- if messages[loop.index0 - 1].role != 'tool' %}{{- ']~b]tool' }}{%- endif %}
-        {{- '\n<response>' + m.content + '</response>' }}
-        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '[e~[\n' }}{%- endif %}
-    {%- else %}
-        {{- ']~b]' + ('ai' if m.role == 'assistant' else m.role) + '\n' + m.content }}
-        {%- set ns.is_called = m.tool_calls and true %}
-        {%- for call in m.tool_calls or [] %}
-            {{- ('<minimax:tool_call>' if loop.first else '') + '\n<invoke name="' + call.function.name + '">\n' }}
-            {%- for key, value in call.function.arguments.items() %}
-                {{- '<parameter name="' + key + '">' + (value if value is string else value | tojson) + '</parameter>\n' }}
-            {%- endfor %}
-            {{- '</invoke>' + ('\n</minimax:tool_call>' if loop.last else '') }}
-        {%- endfor %}
-        {{- '[e~[\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- ']~b]ai\n' }}{%- endif %}
-"""
-LLAMA = """
-{{- '<|begin_of_text|>' }}
-{%- for m in messages %}
-    {{- '<|start_header_id|>' + ('ipython' if m.role == 'tool' else m.role) + '<|end_header_id|>\n\n' }}
-    {%- if m.tool_calls %}
-        {%- if m.tool_calls | length > 1 %}{{- raise_exception('one call a turn') }}{%- endif %}
-        {%- set call = m.tool_calls[0].function %}
-        {{- '{"name": "' + call.name + '", "parameters": ' + call.arguments | tojson + '}' }}
-    {%- else %}{{- m.content }}
-    {%- endif %}
-    {{- '<|eot_id|>' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}
-"""
-GPT_OSS = """
-{%- set ns = namespace(name='') %}
-{{- '<|start|>system<|message|>Valid channels: analysis, commentary, final.<|end|>' }}
-{%- for tool in tools or [] %}{{- '<|start|>developer<|message|>' + tool | tojson + '<|end|>' }}{%- endfor %}
-{%- for m in messages %}
-    {%- if m.role == 'assistant' and m.tool_calls %}
-        {%- if m.content and m.thinking %}{{- raise_exception('words or thoughts') }}{%- endif %}
-        {%- set later = messages[loop.index:] | selectattr('role', 'equalto', 'assistant') | rejectattr('tool_calls') | list %}
-        {%- if (m.content or m.thinking) and not later %}
-            {{- '<|start|>assistant<|channel|>analysis<|message|>' + (m.content or m.thinking) + '<|end|>' }}
-        {%- endif %}
-        {%- set ns.name = m.tool_calls[0].function.name %}
-        {{- '<|start|>assistant to=functions.' + ns.name + '<|channel|>commentary json<|message|>' }}
-        {{- m.tool_calls[0].function.arguments | tojson + '<|call|>' }}
-    {%- elif m.role == 'assistant' %}
-        {%- set is_end = loop.last and not add_generation_prompt %}
-        {%- if is_end and m.thinking %}{{- '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{%- endif %}
-        {{- '<|start|>assistant<|channel|>final<|message|>' + m.content + ('<|return|>' if is_end else '<|end|>') }}
-    {%- elif m.role == 'tool' %}
-        {{- '<|start|>functions.' + ns.name + ' to=assistant<|channel|>commentary<|message|>' + m.content | tojson + '<|end|>' }}
-    {%- else %}
-        {{- '<|start|>' + ('developer' if m.role == 'system' else m.role) + '<|message|>' + m.content + '<|end|>' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}
-"""
-TEMPLATES = {
-    "glm-4.5": GLM,
-    "glm-4.7": GLM.replace("name + '\\n'", "name").replace("</arg_key>\\n", "</arg_key>").replace("</arg_value>\\n", "</arg_value>"),
-    "kimi-k2": KIMI,
-    "deepseek-v3": DEEPSEEK_V3,
-    "deepseek-v3.1": DEEPSEEK_V31,
-    "mistral-call-id": MISTRAL_CALL_ID,
-    "mistral-args": MISTRAL_ARGS,
-    "mistral-v7": MISTRAL_ARRAY,
-    "mistral-nemo": MISTRAL_ARRAY.replace("CALLS] [", "CALLS]["),
-    "minimax-m2": MINIMAX,
-    "llama-3": LLAMA,
-    "gpt-oss": GPT_OSS,
-}  # fmt: skip
+from .family_templates import TEMPLATES
+
 ENDS = {
     "glm": ["<|observation|>", "<|user|>"],
     "kimi": ["<|im_end|>"],
@@ -236,7 +20,9 @@ ENDS = {
     "mistral": ["</s>"],
     "minimax": ["[e~["],
     "llama": ["<|eot_id|>"],
+    "llama-4": ["<|eot|>"],
     "gpt": ["<|return|>"],
+    "pythonic": ["<|eot|>"],
 }
 MARKS = {
     "glm": [
@@ -251,8 +37,10 @@ MARKS = {
         "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
     ],
     "minimax": ["]~!b[", "]~b]", "<minimax:tool_call>", "</minimax:tool_call>"],
+    "pythonic": ["<|begin_of_text|>", "<|header_start|>", "<|header_end|>", "<|python_start|>", "<|python_end|>"],
     "gpt": ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>"],
     "llama": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|python_tag|>"],
+    "llama-4": ["<|begin_of_text|>", "<|header_start|>", "<|header_end|>", "<|python_start|>", "<|python_end|>"],
     "mistral": ["<s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CONTENT]"],
 }  # fmt: skip
 BY_NAME: dict[str, Family] = {family.name: family for family in (QWEN, *FAMILIES)}
@@ -262,8 +50,9 @@ def model_of(name: str, model: Model) -> Model:
     """A model of this family; `model` gives the words of its tokenizer."""
     kind = name.partition("-")[0]
     tokenizer = Tokenizer.from_str(model.template._tokenizer.to_str())
-    tokenizer.add_special_tokens([AddedToken(mark, normalized=False) for mark in (*ENDS[kind], *MARKS[kind])])
-    stop_ids = [tokenizer.token_to_id(mark) for mark in ENDS[kind]]
+    ends, marks = ENDS.get(name, ENDS[kind]), MARKS.get(name, MARKS[kind])
+    tokenizer.add_special_tokens([AddedToken(mark, normalized=False) for mark in (*ends, *marks)])
+    stop_ids = [tokenizer.token_to_id(mark) for mark in ends]
     return Model(ChatTemplate(tokenizer, TEMPLATES[name].strip(), {}, stop_ids))
 
 
@@ -288,7 +77,9 @@ def written(name: str, calls: Calls, spacing: Any = None, first: int = 0) -> str
         case "minimax":
             return "<minimax:tool_call>\n" + "\n".join(said) + "\n</minimax:tool_call>"
         case "llama":
-            return "; ".join(said)
+            return "; ".join(said) if name == "llama-3" else "<|python_start|><|python_end|>" + "".join(said)
+        case "pythonic":
+            return "[" + ", ".join(said) + "]"
         case "gpt":
             return "<|start|>assistant".join(said)
     return "\n".join(said)
@@ -329,8 +120,16 @@ def _written(name: str, index: int, tool: str, arguments: dict[str, Any], spacin
         case "minimax-m2":
             inside = "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in texts.items())
             return f'<invoke name="{tool}">\n{inside}</invoke>'
+        case "pythonic":
+            literal = _literal if spacing is not None else partial(json.dumps, ensure_ascii=False)
+            return f"{tool}({', '.join(f'{key}={literal(value)}' for key, value in arguments.items())})"
         case "gpt-oss":
             return f"<|channel|>commentary to=functions.{tool} <|constrain|>json<|message|>{text}<|call|>"
-        case "llama-3":
+        case "llama-3" | "llama-4":
             return f'{{"name": {json.dumps(tool)}, "parameters": {text}}}'
     raise AssertionError(name)
+
+
+def _literal(value: Any) -> str:
+    """Python's own words for some values and JSON's for others: models mix them."""
+    return repr(value) if len(repr(value)) % 2 else json.dumps(value, ensure_ascii=False)

@@ -70,6 +70,7 @@ def test_a_call_is_read_wherever_its_head_names_the_tool_and_whatever_ends_it(he
         (CALL.replace("<|call|>", "<|end|>") + START + CALL, "", "", ["read_file"] * 2),
         (CALL + START + HM + CALL + START + FINAL, "", "It is 4.", ["read_file"] * 2),
         (HM + "<|channel|>fin", "hm", "", []),
+        ("<|channel|>final<|message|>So.<|end|><|start|>assi", "", "So.", []),
         ("<|channel|>final<|message|>a <|channel|> is a mark, <|start|> too: to=x", "", "a <|channel|> is a mark, <|start|> too: to=x", []),
         ("to=5 is what I say", "", "to=5 is what I say", []),
         ("<|channel|>commentary to=python code<|message|>print(1)", "", "<|channel|>commentary to=python code<|message|>print(1)", []),
@@ -148,6 +149,11 @@ def test_a_turn_that_was_cut_is_closed_as_the_template_closes_an_earlier_one(mad
     cut = harness.call(GO, "", finish="length", ids=encode("<|channel|>final<|message|>It"))
     said = harness.session.prompt(request([*GO, reply_message(cut), {"role": "user", "content": "on"}]), made)
     assert decode(said.delta.tolist()) == "<|end|><|start|>user<|message|>on<|end|><|start|>assistant"
+    for words in (" is.<|end|>", "<|return|>"):
+        ended = Harness(made)
+        text = ended.call(GO, "", finish="length", ids=encode("<|channel|>final<|message|>It" + words))
+        said = ended.session.prompt(request([*GO, reply_message(text), {"role": "user", "content": "on"}]), made)
+        assert decode(said.delta.tolist()) == "<|start|>user<|message|>on<|end|><|start|>assistant"
     called = Harness(made)
     first = called.call(GO, "", finish="length", ids=encode(CALL.removesuffix("<|call|>")))
     back = called.session.prompt(request([*GO, reply_message(first), tool_message(first, 0, "one")]), made)
@@ -159,6 +165,10 @@ def test_what_ends_a_turn_of_calls_ends_the_output_though_the_configuration_does
     assert made.template.stop_ids == tuple(encode("<|return|>")) and made.stop_ids == tuple(
         encode("<|return|><|call|>")
     )
+
+
+def test_a_tool_without_a_description_gets_an_empty_one_where_the_template_refuses_it(made):
+    assert "// {" in made.template.decode(Harness(made).ids(GO, tools=TOOLS)) and "description" not in str(TOOLS)
 
 
 def test_thoughts_of_a_conversation_that_is_not_on_record_are_shown_as_the_template_wants_them(made):
