@@ -72,10 +72,10 @@ class Context:
         """Its own tokens."""
         return self.strand.between(self.kept, self.length)
 
-    def pieces(self) -> list[Ids]:
-        """The context's tokens, as views: one for each strand that it consists of."""
+    def pieces(self, end: int | None = None) -> list[Ids]:
+        """The context's tokens, or its first `end`, as views: one for each strand that they stand in."""
         pieces: list[Ids] = []
-        strand, end = self.strand, self.length
+        strand, end = self.strand, self.length if end is None else end
         while end > 0:
             if end > strand.start:
                 pieces.append(strand.between(strand.start, end))

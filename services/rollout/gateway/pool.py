@@ -29,6 +29,8 @@ PROBE_TIMEOUT_S = 5.0
 FAILURES_MAX = 3
 """Errors of engines (not of connections) before a call is given up."""
 ABORT_TIMEOUT_S = 5.0
+KNOWN_MAX, KNOWN_TOKENS_MIN = 32, 1024
+"""Contexts of one session whose names at their cells are remembered, the latest; the prompt of fewer tokens is sent whole."""
 PLACE_KEPT_S = 10.0
 """A session that others wait for gives up its place between two calls, once it has had it for this long: each change of places costs the
 computation of a whole context."""
@@ -41,6 +43,10 @@ class Work:
     call_id: str
     session: str
     prompt_ids: Ids
+    parent: str
+    """The call whose context, as it is on record, has …"""
+    kept: int
+    """… so many of the prompt's first tokens."""
     sampling: Sampling
     stop_ids: Sequence[int]
     chunk_tokens: int
@@ -56,6 +62,8 @@ class Work:
     finish: str = ""
     """`stop`, `length` or `aborted` at the end."""
     reused_tokens: int = 0
+    known: str = ""
+    """Name of its context at the cell where it ended."""
     wait_s: float = 0.0
     first_token_at_s: float = 0.0
     at: str = ""
@@ -64,6 +72,24 @@ class Work:
     """… and the call there."""
     is_abandoned: bool = False
     ticket: asyncio.Future | None = None
+
+
+class Known:
+    """What cells know of one session's contexts, as they have said since it was opened here: when it is opened anew, calls may have other ids."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[str, str]] = {}
+        """Call → its cell, and the name of its context there; the latest at the end."""
+
+    def name_at(self, cell: str, call_id: str) -> str:
+        """Empty: it is not known there."""
+        at, name = self._names.get(call_id, ("", ""))
+        return name if at == cell else ""
+
+    def take(self, call_id: str, cell: str, name: str) -> None:
+        self._names[call_id] = cell, name
+        if len(self._names) > KNOWN_MAX:
+            del self._names[next(iter(self._names))]
 
 
 class CellPool:
@@ -86,6 +112,8 @@ class CellPool:
         self._placed_s: dict[str, float] = {}
         """Session → since when it has its place; of sessions that once waited."""
         self._probes: dict[str, asyncio.Task] = {}
+        self._known: dict[str, Known] = {}
+        """By session."""
 
     @property
     def waiting(self) -> int:
@@ -105,6 +133,7 @@ class CellPool:
     def forget(self, session: str) -> None:
         """The session is over; its place is the next one's."""
         self.routing.forget(session)
+        self._known.pop(session, None)
         self._placed_s.pop(session, None)
         self._admit_waiting()
 
@@ -112,14 +141,14 @@ class CellPool:
         """Returns when the call has ended, abandoned ones with finish `aborted`.
 
         Raises InvalidInput when a cell refuses the request, Unavailable when engines fail again and again."""
-        failures = 0
+        failures, known = 0, self._known.setdefault(work.session, Known())
         while True:
             cell = await self._place(work)
             if cell is None:
                 work.finish = "aborted"
                 return
             try:
-                finish = await self._at(cell, work)
+                finish = await self._at(cell, work, known)
             except grpc.aio.AioRpcError as error:
                 failures += self._judge(cell, error, failures)
                 finish = "failed"
@@ -196,12 +225,25 @@ class CellPool:
             self.routing.give_up_place(session)
             self._admit_waiting()
 
-    async def _at(self, cell: str, work: Work) -> str:
-        """Run at one cell; the reason its stream ended with. Raises AioRpcError."""
+    async def _at(self, cell: str, work: Work, known: Known) -> str:
+        """As `_ask`, of its prompt only what the cell does not know, where it knows it."""
+        name = known.name_at(cell, work.parent) if work.kept >= KNOWN_TOKENS_MIN else ""
+        try:
+            finish = await self._ask(cell, work, name)
+        except grpc.aio.AioRpcError as error:
+            if not name or error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+            finish = "aborted" if work.is_abandoned else await self._ask(cell, work)
+        if finish in ("stop", "length") and work.known:
+            known.take(work.call_id, cell, work.known)
+        return finish
+
+    async def _ask(self, cell: str, work: Work, known: str = "") -> str:
+        """Run at one cell, where the prompt's known part has the name `known`; the reason its stream ended with. Raises AioRpcError."""
         if not work.cells or work.cells[-1] != cell:
             work.cells.append(cell)
         metadata = (("traceparent", work.traceparent),) if work.traceparent else None
-        asked, stub, is_watched = _fields(work), self.stubs[cell], work.on_tokens is not None
+        asked, stub, is_watched = _fields(work, known), self.stubs[cell], work.on_tokens is not None
         if is_watched:
             work.asked = stub.Generate(pb.GenerateRequest(**asked), metadata=metadata)
         else:
@@ -240,6 +282,7 @@ class CellPool:
             if work.on_tokens is not None:
                 kept = work.on_tokens(chunk.ids)
         work.reused_tokens = max(work.reused_tokens, chunk.reused_tokens)
+        work.known = chunk.known
         if kept is not None:
             del work.ids[kept:], work.logprobs[kept:], work.versions[kept:]
         return kept is not None
@@ -276,11 +319,12 @@ class CellPool:
         self._admit_waiting()
 
 
-def _fields(work: Work) -> dict[str, Any]:
+def _fields(work: Work, known: str) -> dict[str, Any]:
     """Of its GenerateRequest."""
-    sampling = work.sampling
+    sampling, kept = work.sampling, work.kept if known else 0
     return {
-        "call_id": work.call_id, "session": work.session, "prompt": work.prompt_ids.astype("<i4", copy=False).tobytes(),
-        "resume_ids": work.ids, "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
+        "call_id": work.call_id, "session": work.session, "known": known, "known_tokens": kept,
+        "prompt": work.prompt_ids[kept:].astype("<i4", copy=False).tobytes(), "resume_ids": work.ids,
+        "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
         "seed": sampling.seed, "stop_ids": work.stop_ids, "chunk_tokens": work.chunk_tokens,
     }  # fmt: skip

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fgyre/api/rollout/v1/cells.proto\x12\x13gyre.api.rollout.v1\"\xe5\x01\n\x0fGenerateRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x16\n\nprompt_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x16\n\nresume_ids\x18\x04 \x03(\x05\x42\x02\x10\x01\x12\x12\n\nmax_tokens\x18\x05 \x01(\x05\x12\x13\n\x0btemperature\x18\x06 \x01(\x01\x12\r\n\x05top_p\x18\x07 \x01(\x01\x12\x0c\n\x04seed\x18\x08 \x01(\x03\x12\x14\n\x08stop_ids\x18\t \x03(\x05\x42\x02\x10\x01\x12\x14\n\x0c\x63hunk_tokens\x18\n \x01(\x05\x12\x0e\n\x06prompt\x18\x0b \x01(\x0c\"}\n\x10GenerateResponse\x12\x0f\n\x03ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x14\n\x08logprobs\x18\x02 \x03(\x02\x42\x02\x10\x01\x12\x14\n\x08versions\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x15\n\rfinish_reason\x18\x04 \x01(\t\x12\x15\n\rreused_tokens\x18\x05 \x01(\x05\"J\n\x14GenerateWholeRequest\x12\x32\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32$.gyre.api.rollout.v1.GenerateRequest\"N\n\x15GenerateWholeResponse\x12\x35\n\x06output\x18\x01 \x01(\x0b\x32%.gyre.api.rollout.v1.GenerateResponse\"\x1f\n\x0c\x41\x62ortRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"\x0f\n\rAbortResponse\"\x0e\n\x0c\x44rainRequest\"$\n\rDrainResponse\x12\x13\n\x0bmoved_calls\x18\x01 \x01(\x05\"\x12\n\x10GetStatusRequest\"\xd1\x01\n\x11GetStatusResponse\x12\x0f\n\x07serving\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\t\x12\x0f\n\x07running\x18\x04 \x01(\x05\x12\x0f\n\x07waiting\x18\x05 \x01(\x05\x12\r\n\x05slots\x18\x06 \x01(\x05\x12\x16\n\x0etokens_sampled\x18\x07 \x01(\x03\x12\x18\n\x10tokens_prefilled\x18\x08 \x01(\x03\x12\x15\n\rtokens_reused\x18\t \x01(\x03\x12\x0e\n\x06\x62usy_s\x18\n \x01(\x01\x32\xcc\x03\n\x0b\x43\x65llService\x12Y\n\x08Generate\x12$.gyre.api.rollout.v1.GenerateRequest\x1a%.gyre.api.rollout.v1.GenerateResponse0\x01\x12\x66\n\rGenerateWhole\x12).gyre.api.rollout.v1.GenerateWholeRequest\x1a*.gyre.api.rollout.v1.GenerateWholeResponse\x12N\n\x05\x41\x62ort\x12!.gyre.api.rollout.v1.AbortRequest\x1a\".gyre.api.rollout.v1.AbortResponse\x12N\n\x05\x44rain\x12!.gyre.api.rollout.v1.DrainRequest\x1a\".gyre.api.rollout.v1.DrainResponse\x12Z\n\tGetStatus\x12%.gyre.api.rollout.v1.GetStatusRequest\x1a&.gyre.api.rollout.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fgyre/api/rollout/v1/cells.proto\x12\x13gyre.api.rollout.v1\"\x8a\x02\n\x0fGenerateRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12\x16\n\nprompt_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x16\n\nresume_ids\x18\x04 \x03(\x05\x42\x02\x10\x01\x12\x12\n\nmax_tokens\x18\x05 \x01(\x05\x12\x13\n\x0btemperature\x18\x06 \x01(\x01\x12\r\n\x05top_p\x18\x07 \x01(\x01\x12\x0c\n\x04seed\x18\x08 \x01(\x03\x12\x14\n\x08stop_ids\x18\t \x03(\x05\x42\x02\x10\x01\x12\x14\n\x0c\x63hunk_tokens\x18\n \x01(\x05\x12\x0e\n\x06prompt\x18\x0b \x01(\x0c\x12\r\n\x05known\x18\x0c \x01(\t\x12\x14\n\x0cknown_tokens\x18\r \x01(\x05\"\x8c\x01\n\x10GenerateResponse\x12\x0f\n\x03ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x14\n\x08logprobs\x18\x02 \x03(\x02\x42\x02\x10\x01\x12\x14\n\x08versions\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x15\n\rfinish_reason\x18\x04 \x01(\t\x12\x15\n\rreused_tokens\x18\x05 \x01(\x05\x12\r\n\x05known\x18\x06 \x01(\t\"J\n\x14GenerateWholeRequest\x12\x32\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32$.gyre.api.rollout.v1.GenerateRequest\"N\n\x15GenerateWholeResponse\x12\x35\n\x06output\x18\x01 \x01(\x0b\x32%.gyre.api.rollout.v1.GenerateResponse\"\x1f\n\x0c\x41\x62ortRequest\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\"\x0f\n\rAbortResponse\"\x0e\n\x0c\x44rainRequest\"$\n\rDrainResponse\x12\x13\n\x0bmoved_calls\x18\x01 \x01(\x05\"\x12\n\x10GetStatusRequest\"\xd1\x01\n\x11GetStatusResponse\x12\x0f\n\x07serving\x18\x01 \x01(\x08\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\t\x12\x0f\n\x07running\x18\x04 \x01(\x05\x12\x0f\n\x07waiting\x18\x05 \x01(\x05\x12\r\n\x05slots\x18\x06 \x01(\x05\x12\x16\n\x0etokens_sampled\x18\x07 \x01(\x03\x12\x18\n\x10tokens_prefilled\x18\x08 \x01(\x03\x12\x15\n\rtokens_reused\x18\t \x01(\x03\x12\x0e\n\x06\x62usy_s\x18\n \x01(\x01\x32\xcc\x03\n\x0b\x43\x65llService\x12Y\n\x08Generate\x12$.gyre.api.rollout.v1.GenerateRequest\x1a%.gyre.api.rollout.v1.GenerateResponse0\x01\x12\x66\n\rGenerateWhole\x12).gyre.api.rollout.v1.GenerateWholeRequest\x1a*.gyre.api.rollout.v1.GenerateWholeResponse\x12N\n\x05\x41\x62ort\x12!.gyre.api.rollout.v1.AbortRequest\x1a\".gyre.api.rollout.v1.AbortResponse\x12N\n\x05\x44rain\x12!.gyre.api.rollout.v1.DrainRequest\x1a\".gyre.api.rollout.v1.DrainResponse\x12Z\n\tGetStatus\x12%.gyre.api.rollout.v1.GetStatusRequest\x1a&.gyre.api.rollout.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,25 +44,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATERESPONSE'].fields_by_name['versions']._loaded_options = None
   _globals['_GENERATERESPONSE'].fields_by_name['versions']._serialized_options = b'\020\001'
   _globals['_GENERATEREQUEST']._serialized_start=57
-  _globals['_GENERATEREQUEST']._serialized_end=286
-  _globals['_GENERATERESPONSE']._serialized_start=288
-  _globals['_GENERATERESPONSE']._serialized_end=413
-  _globals['_GENERATEWHOLEREQUEST']._serialized_start=415
-  _globals['_GENERATEWHOLEREQUEST']._serialized_end=489
-  _globals['_GENERATEWHOLERESPONSE']._serialized_start=491
-  _globals['_GENERATEWHOLERESPONSE']._serialized_end=569
-  _globals['_ABORTREQUEST']._serialized_start=571
-  _globals['_ABORTREQUEST']._serialized_end=602
-  _globals['_ABORTRESPONSE']._serialized_start=604
-  _globals['_ABORTRESPONSE']._serialized_end=619
-  _globals['_DRAINREQUEST']._serialized_start=621
-  _globals['_DRAINREQUEST']._serialized_end=635
-  _globals['_DRAINRESPONSE']._serialized_start=637
-  _globals['_DRAINRESPONSE']._serialized_end=673
-  _globals['_GETSTATUSREQUEST']._serialized_start=675
-  _globals['_GETSTATUSREQUEST']._serialized_end=693
-  _globals['_GETSTATUSRESPONSE']._serialized_start=696
-  _globals['_GETSTATUSRESPONSE']._serialized_end=905
-  _globals['_CELLSERVICE']._serialized_start=908
-  _globals['_CELLSERVICE']._serialized_end=1368
+  _globals['_GENERATEREQUEST']._serialized_end=323
+  _globals['_GENERATERESPONSE']._serialized_start=326
+  _globals['_GENERATERESPONSE']._serialized_end=466
+  _globals['_GENERATEWHOLEREQUEST']._serialized_start=468
+  _globals['_GENERATEWHOLEREQUEST']._serialized_end=542
+  _globals['_GENERATEWHOLERESPONSE']._serialized_start=544
+  _globals['_GENERATEWHOLERESPONSE']._serialized_end=622
+  _globals['_ABORTREQUEST']._serialized_start=624
+  _globals['_ABORTREQUEST']._serialized_end=655
+  _globals['_ABORTRESPONSE']._serialized_start=657
+  _globals['_ABORTRESPONSE']._serialized_end=672
+  _globals['_DRAINREQUEST']._serialized_start=674
+  _globals['_DRAINREQUEST']._serialized_end=688
+  _globals['_DRAINRESPONSE']._serialized_start=690
+  _globals['_DRAINRESPONSE']._serialized_end=726
+  _globals['_GETSTATUSREQUEST']._serialized_start=728
+  _globals['_GETSTATUSREQUEST']._serialized_end=746
+  _globals['_GETSTATUSRESPONSE']._serialized_start=749
+  _globals['_GETSTATUSRESPONSE']._serialized_end=958
+  _globals['_CELLSERVICE']._serialized_start=961
+  _globals['_CELLSERVICE']._serialized_end=1421
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("call_id", "session", "prompt_ids", "resume_ids", "max_tokens", "temperature", "top_p", "seed", "stop_ids", "chunk_tokens", "prompt")
+    __slots__ = ("call_id", "session", "prompt_ids", "resume_ids", "max_tokens", "temperature", "top_p", "seed", "stop_ids", "chunk_tokens", "prompt", "known", "known_tokens")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     PROMPT_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,8 @@ class GenerateRequest(_message.Message):
     STOP_IDS_FIELD_NUMBER: _ClassVar[int]
     CHUNK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     session: str
     prompt_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -30,21 +32,25 @@ class GenerateRequest(_message.Message):
     stop_ids: _containers.RepeatedScalarFieldContainer[int]
     chunk_tokens: int
     prompt: bytes
-    def __init__(self, call_id: _Optional[str] = ..., session: _Optional[str] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., resume_ids: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., stop_ids: _Optional[_Iterable[int]] = ..., chunk_tokens: _Optional[int] = ..., prompt: _Optional[bytes] = ...) -> None: ...
+    known: str
+    known_tokens: int
+    def __init__(self, call_id: _Optional[str] = ..., session: _Optional[str] = ..., prompt_ids: _Optional[_Iterable[int]] = ..., resume_ids: _Optional[_Iterable[int]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., seed: _Optional[int] = ..., stop_ids: _Optional[_Iterable[int]] = ..., chunk_tokens: _Optional[int] = ..., prompt: _Optional[bytes] = ..., known: _Optional[str] = ..., known_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("ids", "logprobs", "versions", "finish_reason", "reused_tokens")
+    __slots__ = ("ids", "logprobs", "versions", "finish_reason", "reused_tokens", "known")
     IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     REUSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
     versions: _containers.RepeatedScalarFieldContainer[int]
     finish_reason: str
     reused_tokens: int
-    def __init__(self, ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., versions: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[str] = ..., reused_tokens: _Optional[int] = ...) -> None: ...
+    known: str
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., versions: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[str] = ..., reused_tokens: _Optional[int] = ..., known: _Optional[str] = ...) -> None: ...
 
 class GenerateWholeRequest(_message.Message):
     __slots__ = ("call",)
