@@ -1,4 +1,4 @@
-"""Tool calls with texts between marks instead of JSON, as Qwen3-Coder and its successors, GLM and MiniMax write them.
+"""Tool calls with texts between marks instead of JSON, as Qwen3-Coder and its successors, GLM, MiniMax and DeepSeek from V3.2 on write them.
 
     <function=edit>              edit                              <invoke name="edit">
     <parameter=path>             <arg_key>path</arg_key>           <parameter name="path">a.py</parameter>
@@ -6,7 +6,8 @@
     </parameter>
     </function>
 
-What a value is follows from the tool's schema, as the model was shown it: text where it says so or says nothing, else JSON. Python's words for
+What a value is follows from what the parameter's mark says of it (DeepSeek), else from the tool's schema, as the model was shown it: text where
+it says so or says nothing, else JSON. Python's words for
 true, false and none are taken, too: Qwen's template writes them so in its history.
 """
 
@@ -20,6 +21,8 @@ from services.rollout.core.normal import finite
 
 _SPACE = re.compile(r"\s*")
 _WORDS = {"True": True, "False": False, "None": None}
+_KINDS = {"true": {"type": "string"}, "false": {"type": "object"}}
+"""What a mark says, as a schema does."""
 CUT_CHARS_MAX = 200
 """A mark this long that is not closed is none."""
 
@@ -34,7 +37,7 @@ class Marks:
     name: re.Pattern[str]
     """What a call begins with; its first group is the name."""
     parameter: re.Pattern[str]
-    """What stands before the text of a parameter; its first group is the name."""
+    """What stands before the text of a parameter; its first group is the name, and a group `is_text` says `true` or `false` of it."""
     parameter_end: str
     close: str
     """The mark behind the whole call."""
@@ -76,7 +79,7 @@ def marked_call(text: str, at: int, schemas: Schemas, marks: Marks) -> tuple[tup
     named = marks.name.match(text, at)
     if named is None:
         return None, marks.broken(text, at)
-    texts, at = list[tuple[str, int, int]](), _space(text, named.end())
+    texts, at = list[tuple[re.Match[str], int]](), _space(text, named.end())
     while not marks.ends(text, at):
         parameter = marks.parameter.match(text, at)
         if parameter is None:
@@ -86,13 +89,13 @@ def marked_call(text: str, at: int, schemas: Schemas, marks: Marks) -> tuple[tup
             return None, None
         if (over := marks.over.search(text, parameter.end(), ended)) is not None:
             return None, over.end()  # the parameter's end is missing: what follows is another call's
-        texts.append((parameter[1], parameter.end(), ended))
+        texts.append((parameter, ended))
         at = _space(text, ended + len(marks.parameter_end))
-    known, line = schemas.get(named[1], {}), marks.around
-    arguments = {
-        name: value_of(text[begun:ended].removeprefix(line).removesuffix(line), known.get(name))
-        for name, begun, ended in texts
-    }
+    known, line, arguments = schemas.get(named[1], {}), marks.around, dict[str, Any]()
+    for parameter, ended in texts:
+        said = text[parameter.end() : ended].removeprefix(line).removesuffix(line)
+        kind = _KINDS.get(parameter.groupdict().get("is_text", ""))
+        arguments[parameter[1]] = value_of(said, kind or known.get(parameter[1]))
     if marks.end and text.startswith(marks.end, at):
         at = _space(text, at + len(marks.end))
     return (named[1], as_json(arguments)), at

@@ -69,6 +69,15 @@ def _mistral(name: str, sign: str, begin: Callable[[str], str]) -> Family:
     return Family(name, (sign,), "[TOOL_CALLS]", "", _MISTRAL, begin, think=("[THINK]", "[/THINK]"), ids=NINE)
 
 
+def _dsml(name: str, section: str) -> Family:
+    open_, sign = f"<｜DSML｜{section}>", '<｜DSML｜invoke name="'
+    return Family(
+        name, (open_, sign + 'f">'), open_, "</｜DSML｜invoke>", Marked(_DSML_MARKS),
+        lambda name: f"{open_}\n{sign}" + (f'{name}">\n' if name else ""),
+        behind=f"</｜DSML｜{section}>", again=re.compile(rf"\s*(?={sign})"), has_schemas=True,
+    )  # fmt: skip
+
+
 def _mistral_array(name: str, sign: str) -> Family:
     begin, again = _begin_json(sign.removesuffix("{")), re.compile(r"\s*,\s*(?=\{)")
     return Family(name, (sign,), "[TOOL_CALLS]", "", JsonOfArray(), begin, behind="]", again=again, ids=NINE)
@@ -85,6 +94,12 @@ _GLM_MARKS = Marks(
 _MINIMAX_MARKS = Marks(
     name=re.compile(r'<invoke name="([^"<>\s]{1,128})">'), parameter=re.compile(r'<parameter name="([^"<>]{1,128})">'),
     parameter_end="</parameter>", close="</invoke>", over=re.compile(r'</invoke>\s*(?:<invoke name="|</minimax:tool_call>)'),
+)  # fmt: skip
+_DSML_MARKS = Marks(
+    name=re.compile(r'<｜DSML｜invoke name="([^"<>\s]{1,128})">'),
+    parameter=re.compile(r'<｜DSML｜parameter name="([^"<>]{1,128})"(?: string="(?P<is_text>true|false)")?>'),
+    parameter_end="</｜DSML｜parameter>", close="</｜DSML｜invoke>",
+    over=re.compile(r'</｜DSML｜invoke>\s*(?:<｜DSML｜invoke name="|</｜DSML｜(?:function|tool)_calls>)'),
 )  # fmt: skip
 _TAGGED = JsonOrMarked(Marked(_CODER_MARKS), "<function=")
 _KIMI = Headed(
@@ -132,6 +147,8 @@ FAMILIES = (
         lambda name: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>" + (f"{name}<｜tool▁sep｜>" if name else ""),
         before="<｜tool▁calls▁begin｜>", behind="<｜tool▁calls▁end｜>",
     ),
+    _dsml("deepseek-v3.2", "function_calls"),
+    _dsml("deepseek-v4", "tool_calls"),
     _mistral("mistral-call-id", "[TOOL_CALLS]f[CALL_ID]", lambda name: f"[TOOL_CALLS]{name}[CALL_ID]" if name else "[TOOL_CALLS]"),
     _mistral("mistral-args", "[TOOL_CALLS]f[ARGS]", lambda name: f"[TOOL_CALLS]{name}[ARGS]" if name else "[TOOL_CALLS]"),
     _mistral_array("mistral-v7", "[TOOL_CALLS] [{"),

@@ -34,7 +34,7 @@ MARKS = {
     ],
     "deepseek": [
         "<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
-        "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
+        "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>", "｜DSML｜",
     ],
     "minimax": ["]~!b[", "]~b]", "<minimax:tool_call>", "</minimax:tool_call>"],
     "pythonic": ["<|begin_of_text|>", "<|header_start|>", "<|header_end|>", "<|python_start|>", "<|python_end|>"],
@@ -66,6 +66,9 @@ def written(name: str, calls: Calls, spacing: Any = None, first: int = 0) -> str
     match name.partition("-")[0]:
         case "kimi":
             return "<|tool_calls_section_begin|>" + "".join(said) + "<|tool_calls_section_end|>"
+        case "deepseek" if name in ("deepseek-v3.2", "deepseek-v4"):
+            section = "function_calls" if name == "deepseek-v3.2" else "tool_calls"
+            return f"<｜DSML｜{section}>\n" + "\n".join(said) + f"\n</｜DSML｜{section}>"
         case "deepseek":
             return (
                 "<｜tool▁calls▁begin｜>" + ("\n" if name == "deepseek-v3" else "").join(said) + "<｜tool▁calls▁end｜>"
@@ -117,6 +120,12 @@ def _written(name: str, index: int, tool: str, arguments: dict[str, Any], spacin
             return f"[TOOL_CALLS]{tool}[ARGS]{text}"
         case "mistral-v7" | "mistral-nemo":
             return f'{{"name": {json.dumps(tool)}, "arguments": {text}, "id": "aB3dE6gH{index % 10}"}}'
+        case "deepseek-v3.2" | "deepseek-v4":
+            inside = "".join(
+                f'<｜DSML｜parameter name="{key}" string="{json.dumps(isinstance(arguments[key], str))}">{value}</｜DSML｜parameter>\n'
+                for key, value in texts.items()
+            )
+            return f'<｜DSML｜invoke name="{tool}">\n{inside}</｜DSML｜invoke>'
         case "minimax-m2":
             inside = "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in texts.items())
             return f'<invoke name="{tool}">\n{inside}</invoke>'

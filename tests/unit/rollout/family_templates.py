@@ -87,6 +87,33 @@ DEEPSEEK_V31 = """
 {%- endfor %}
 {%- if add_generation_prompt and ns.is_asked %}{{- '<｜Assistant｜></think>' }}{%- endif %}
 """
+DEEPSEEK_V32 = """
+{%- set ns = namespace(lead='') %}
+{{- '<｜begin▁of▁sentence｜>' }}
+{%- for m in messages %}
+    {%- if m.role == 'system' %}{{- m.content }}{%- endif %}
+    {%- if m.role == 'user' %}{{- '<｜User｜>' + m.content }}{%- set ns.lead = '<｜Assistant｜></think>' %}{%- endif %}
+    {%- if m.role == 'assistant' %}
+        {{- ns.lead + m.content }}
+        {%- set ns.lead = '' %}
+        {%- for call in m.tool_calls or [] %}
+            {{- ('<｜DSML｜function_calls>' if loop.first else '') + '\n<｜DSML｜invoke name="' + call.function.name + '">\n' }}
+            {%- for key, value in call.function.arguments.items() %}
+                {{- '<｜DSML｜parameter name="' + key + '" string="' + ('true' if value is string else 'false') + '">' }}
+                {{- (value if value is string else value | tojson) + '</｜DSML｜parameter>\n' }}
+            {%- endfor %}
+            {{- '</｜DSML｜invoke>' + ('\n</｜DSML｜function_calls>' if loop.last else '') }}
+        {%- endfor %}
+        {{- '<｜end▁of▁sentence｜>' }}
+    {%- endif %}
+    {%- if m.role == 'tool' %}
+        {{- ('\n\n<function_results>' if messages[loop.index0 - 1].role != 'tool' else '') + '\n<result>' + m.content + '</result>' }}
+        {{- '\n</function_results>\n\n' if loop.last or messages[loop.index0 + 1].role != 'tool' else '' }}
+        {%- set ns.lead = '</think>' %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- ns.lead }}{%- endif %}
+"""
 MISTRAL_CALL_ID = """
 {{- '<s>' }}
 {%- for m in messages %}
@@ -238,6 +265,8 @@ TEMPLATES = {
     "kimi-k2": KIMI,
     "deepseek-v3": DEEPSEEK_V3,
     "deepseek-v3.1": DEEPSEEK_V31,
+    "deepseek-v3.2": DEEPSEEK_V32,
+    "deepseek-v4": DEEPSEEK_V32.replace("function_calls", "tool_calls"),
     "mistral-call-id": MISTRAL_CALL_ID,
     "mistral-args": MISTRAL_ARGS,
     "mistral-v7": MISTRAL_ARRAY,

@@ -11,6 +11,7 @@ from services.rollout.core.template import ChatTemplate
 from services.rollout.core.toolcalls import parse
 
 from .builders import Harness, reply_message, request, tool_message
+from .families import BY_NAME
 
 TEMPLATE = """
 {%- for tool in tools or [] %}{{- tool | tojson + '\\n' }}{%- endfor %}
@@ -130,3 +131,24 @@ def test_a_tool_that_must_be_called_is_begun_in_the_models_own_form(coder, model
     ids = coder.template.encode("<parameter=line>\n3\n</parameter>\n</function>\n</tool_call>")
     (call,) = coder.read(ids, "c", sampling, TOOLS).calls
     assert (call.name, json.loads(call.arguments)) == ("edit", {"line": 3})
+
+
+def test_what_a_parameters_mark_says_of_its_value_goes_before_the_tools_schema():
+    """DeepSeek from V3.2 on; where the mark says nothing the schema does."""
+    family, known = (
+        BY_NAME["deepseek-v3.2"],
+        {"f": {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "integer"}}},
+    )
+    inside = "".join(
+        f"<｜DSML｜parameter name={name}>{value}</｜DSML｜parameter>\n"
+        for name, value in (
+            ('"a" string="true"', "1"),
+            ('"b" string="false"', "[1]"),
+            ('"c"', "1"),
+            ('"d" string="false"', "no JSON"),
+        )
+    )
+    text = f'So.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n{inside}</｜DSML｜invoke>\n</｜DSML｜function_calls>'
+    parsed = parse(text, "c", schemas=known, family=family)
+    assert parsed.content == "So." and [call.name for call in parsed.calls] == ["f"]
+    assert json.loads(parsed.calls[0].arguments) == {"a": "1", "b": [1], "c": 1, "d": "no JSON"}
