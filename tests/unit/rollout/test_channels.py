@@ -117,8 +117,8 @@ def test_content_is_told_while_it_comes():
 @pytest.mark.parametrize(
     "unit", [*MARKS, "<|channel|>commentary to=functions.f", CALL[:-8], '"', "<|channel|>commentary to=f<|message|>{"]
 )
-def test_marks_without_end_cost_what_they_are_long(unit, monkeypatch):
-    """Some 100,000 of them in a turn, and a call before them is still found."""
+def test_a_call_before_marks_without_end_is_found(unit):
+    """100,000 of them in a turn: what they cost is what they are long, or this would not end."""
     assert [call.name for call in read(CALL + START + unit * 100_000).calls][:1] == ["read_file"]
     assert as_one_turn("{" * 100_000, False) == "{" * 100_000
 
