@@ -30,18 +30,23 @@ def slow(model, monkeypatch):
     attempts.leased("g000001-e0", 1)
     config = Config(rollout=RolloutConfig(context_max=1 << 17))
     calls = ModelCalls(config, model, pool, BusDouble(), ManualClock(100.0), attempts)
-    through, real = threading.Event(), calls.model.template.encode_long
-    monkeypatch.setattr(calls.model.template, "encode_long", lambda text: through.wait(60) and real(text))
-    yield calls, pool, through
+    through, begun, real = threading.Event(), threading.Event(), calls.model.template.encode_long
+
+    def read(text: str) -> list[int]:
+        begun.set()
+        return through.wait(60) and real(text)
+
+    monkeypatch.setattr(calls.model.template, "encode_long", read)
+    yield calls, pool, through, begun
     through.set()
 
 
 async def test_others_are_served_while_a_long_text_is_read_and_it_is_one_of_its_executions_calls(slow):
-    calls, _, through = slow
+    calls, _, through, begun = slow
     assert len(LONG[0]["content"]) > LONG_CHARS
     reading = asyncio.create_task(calls.soon(ROOMY, request(LONG), MAIN))
     counting = asyncio.create_task(calls.count_tokens(ROOMY, request([*LONG, *LONG])))
-    await asyncio.sleep(0.01)
+    await until(lambda: begun.is_set() and calls._open["g000001-e0-a1"].preparing == 2)
     with pytest.raises(Overloaded, match="at most 2 may"):
         await calls.soon(ROOMY, request(START), MAIN)
     reading.cancel()
@@ -56,7 +61,7 @@ async def test_others_are_served_while_a_long_text_is_read_and_it_is_one_of_its_
 
 
 async def test_a_long_text_has_the_ids_it_has_at_once_also_behind_recorded_tokens(slow):
-    calls, pool, through = slow
+    calls, pool, through, _ = slow
     through.set()
     pool.text = tool_text("read_file", "{}")
     first = await (await calls.soon(ROOMY, request(LONG), MAIN)).done
@@ -68,7 +73,7 @@ async def test_a_long_text_has_the_ids_it_has_at_once_also_behind_recorded_token
 
 async def test_what_cannot_fit_is_refused_without_being_read(slow):
     """Characters alone say so: each token stands for few."""
-    calls, _, _ = slow
+    calls, *_ = slow
     small = claims(context_tokens_max=1000)
     most = calls.model.template.token_chars_max
     with pytest.raises(BadRequest, match="prompt is too long") as error:
