@@ -90,6 +90,7 @@ class App:
     async def _act(self) -> None:
         """Say every intent; folding its last record takes it off the list."""
         while self.processor.intents:
+            self._save_elites()  # a batch takes what is in its file
             intent, about = next(iter(self.processor.intents.items()))
             records = self.processor.records(intent, self._clock.now_s())
             while True:

@@ -22,7 +22,8 @@ def story(name: str) -> list:
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_success_is_trained_again_beside_the_next_batch_over_a_kill(tmp_path, is_lost):
     """D9: batch 0 trains A, whose first member alone succeeded. The processor is killed (kill -9), once with its folder of rows lost, too: they are
-    made again from the records. Batch 1 is B's four executions and, a quarter of them, A's success, in a micro-step of its own."""
+    made again from the records, before batch 1 is closed, whose executions have all ended by then. Batch 1 is B's four executions and, a quarter of
+    them, A's success, in a micro-step of its own."""
     async with TestRun(tmp_path, SETTINGS) as run, watching(run) as others:
         process = await run.start("services.trajproc", endpoint="trajproc")
         await others.say(started(), *map(submitted, (A, B)), *(dispatched(name, 4) for name in (A, B)), opened(0))
@@ -32,8 +33,8 @@ async def test_a_success_is_trained_again_beside_the_next_batch_over_a_kill(tmp_
         await process.wait()
         if is_lost:
             shutil.rmtree(run.folder.elite, ignore_errors=True)
-        await run.start("services.trajproc", endpoint="trajproc")
         await others.say(opened(1), *story(B))
+        await run.start("services.trajproc", endpoint="trajproc")
         await others.until(lambda: len(others.closed()) == 2)
         closed = others.closed()[1]
         await others.all_micros([name for fact in others.closed() for name in fact.micro_ids])
