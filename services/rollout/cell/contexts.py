@@ -46,7 +46,10 @@ class Contexts:
         return found
 
     def keep(self, session: str, parent: Context | None, kept: int, prompt: Ids, output: Sequence[int]) -> str:
-        """A call's context: the first `kept` tokens of `parent`'s, then `prompt` and `output`; its name."""
+        """A call's context: the first `kept` tokens of `parent`'s, then `prompt` and `output`; its name. Empty where `parent` was forgotten
+        meanwhile: all that it stands on would be held, and not counted."""
+        if parent is not None and parent.call_id not in self._sessions.get(session, {}):
+            return ""
         own = np.concatenate([prompt, np.array(output, np.int32)])
         name = f"{self._ours}.{next(self._serial)}"
         of_session = self._sessions.setdefault(session, {})

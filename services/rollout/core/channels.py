@@ -18,7 +18,7 @@ FINAL = "<|channel|>final<|message|>"
 MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", CLOSE)
 CALL_HEAD = (
     r"\s{0,8}(?:functions\.)?(?P<name>[^\s<>|]{1,128})(?=[\s<])"
-    r"[^<\n]{0,64}(?:<\|(?:constrain|channel)\|>[^<\n]{0,64}){0,2}<\|message\|>\s{0,8}"
+    r"[^<\n]{0,64}+(?:<\|(?:constrain|channel)\|>[^<\n]{0,64}+){0,2}+<\|message\|>\s{0,8}"
 )
 """What stands between OPEN and a call's arguments, for calls_headed.py."""
 
@@ -27,10 +27,11 @@ _BEGINNINGS = (_START, "<|channel|>", "to=")
 _HEAD_CHARS_MAX = 400
 """A head is no longer."""
 _HEAD = re.compile(
-    r"(?:<\|start\|>assistant)?(?P<head> {0,8}(?:to=(?P<first>[^\s<>|]{1,140}) {0,8})?"
-    r"(?:<\|channel\|> {0,8}(?P<channel>\w{1,32}) {0,8}(?:to=(?P<later>[^\s<>|]{1,140}))?)?"
-    r"[^<\n]{0,64}(?:<\|(?:constrain|channel)\|>[^<\n]{0,64}){0,2}<\|message\|>)"
+    r"(?:<\|start\|>assistant)?(?P<head> {0,8}+(?:to=(?P<first>[^\s<>|]{1,140}+) {0,8}+)?"
+    r"(?:<\|channel\|> {0,8}+(?P<channel>\w{1,32}+) {0,8}+(?:to=(?P<later>[^\s<>|]{1,140}+))?)?"
+    r"[^<\n]{0,64}+(?:<\|(?:constrain|channel)\|>[^<\n]{0,64}+){0,2}+<\|message\|>)"
 )
+"""Possessive throughout: a text that is no head is known for none at once, whatever it repeats."""
 _NO_HEAD = re.compile(r"\n|<\|(?:start|message|end|return|call)\|>")
 """What no head goes on behind."""
 _SPACE = re.compile(r"\s*")

@@ -174,7 +174,7 @@ FAMILIES = (
     Family(
         "llama-4", ("<|header_start|>", '{"name": "f", "parameters": '), "", "", JsonAlone((START, END)),
         _begin_json(START + END, "parameters"),
-        behind=END, again=re.compile(r"\s*;?\s*(?=\{)"), alone=("{", START),
+        behind=END, again=re.compile(r"\s*;?\s*(?=\{)"), alone=("{", START, END),
     ),
 )  # fmt: skip
 

@@ -9,6 +9,7 @@
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
@@ -174,7 +175,7 @@ def checked_calls(messages: Sequence[Message]) -> None:
 
 def _check_names(names: list[str]) -> None:
     if len(set(names)) < len(names):
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        twice, _ = Counter(names).most_common(1)[0]
         raise BadRequest(f"two calls of one turn have the id {twice[:80]!r}", "messages")
 
 

@@ -11,7 +11,8 @@ against whole rendering; where it does not, the true history stands in front (de
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import groupby, product
+from operator import itemgetter
 from typing import Any
 
 from gyre.errors import ConfigError, InvalidInput
@@ -329,9 +330,9 @@ class Renderer:
 def _in_turns(plain: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What users, and a system that is told as one, say in a row is one message."""
     turns: list[dict[str, Any]] = []
-    for message in plain:
-        if message["role"] == "user" and turns and turns[-1]["role"] == "user":
-            turns[-1] = {"role": "user", "content": f"{turns[-1]['content']}\n\n{message['content']}"}
+    for role, messages in groupby(plain, key=itemgetter("role")):
+        if role == "user":
+            turns.append({"role": role, "content": "\n\n".join(message["content"] for message in messages)})
         else:
-            turns.append(message)
+            turns += messages
     return turns

@@ -72,7 +72,8 @@ class Calling:
         )  # fmt: skip
         running.done.add_done_callback(lambda done: done.cancelled() or done.exception())
         running.work = Work(
-            name, session.sample_id, call.prompt.ids, call.prompt.parent.call_id, call.prompt.kept, call.sampling, self._model.stop_ids,
+            name, session.sample_id, call.prompt.ids, call.prompt.parent.call_id, call.prompt.kept,
+            call.entry.contexts, call.sampling, self._model.stop_ids,
             STREAM_CHUNK_TOKENS if is_read else 0, now_s, partial(_hear, running) if is_read else None, claims.traceparent,
         )  # fmt: skip
         if session.sample_id not in self.held:

@@ -36,6 +36,25 @@ PLACE_KEPT_S = 10.0
 computation of a whole context."""
 
 
+class Known:
+    """What cells know of one session's contexts, as they have said since it was opened here. Opened anew it begins with nothing: a call of the same
+    id may be another one then."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[str, str]] = {}
+        """Call → its cell, and the name of its context there; the latest at the end."""
+
+    def name_at(self, cell: str, call_id: str) -> str:
+        """Empty: it is not known there."""
+        at, name = self._names.get(call_id, ("", ""))
+        return name if at == cell else ""
+
+    def take(self, call_id: str, cell: str, name: str) -> None:
+        self._names[call_id] = cell, name
+        if len(self._names) > KNOWN_MAX:
+            del self._names[next(iter(self._names))]
+
+
 @dataclass(eq=False)
 class Work:
     """One call on its way through cells; what was sampled so far lies here."""
@@ -47,6 +66,8 @@ class Work:
     """The call whose context, as it is on record, has …"""
     kept: int
     """… so many of the prompt's first tokens."""
+    contexts: Known
+    """Of its session."""
     sampling: Sampling
     stop_ids: Sequence[int]
     chunk_tokens: int
@@ -74,24 +95,6 @@ class Work:
     ticket: asyncio.Future | None = None
 
 
-class Known:
-    """What cells know of one session's contexts, as they have said since it was opened here: when it is opened anew, calls may have other ids."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, tuple[str, str]] = {}
-        """Call → its cell, and the name of its context there; the latest at the end."""
-
-    def name_at(self, cell: str, call_id: str) -> str:
-        """Empty: it is not known there."""
-        at, name = self._names.get(call_id, ("", ""))
-        return name if at == cell else ""
-
-    def take(self, call_id: str, cell: str, name: str) -> None:
-        self._names[call_id] = cell, name
-        if len(self._names) > KNOWN_MAX:
-            del self._names[next(iter(self._names))]
-
-
 class CellPool:
     """The cells of a run as the gateway sees them."""
 
@@ -112,8 +115,6 @@ class CellPool:
         self._placed_s: dict[str, float] = {}
         """Session → since when it has its place; of sessions that once waited."""
         self._probes: dict[str, asyncio.Task] = {}
-        self._known: dict[str, Known] = {}
-        """By session."""
 
     @property
     def waiting(self) -> int:
@@ -133,7 +134,6 @@ class CellPool:
     def forget(self, session: str) -> None:
         """The session is over; its place is the next one's."""
         self.routing.forget(session)
-        self._known.pop(session, None)
         self._placed_s.pop(session, None)
         self._admit_waiting()
 
@@ -141,14 +141,14 @@ class CellPool:
         """Returns when the call has ended, abandoned ones with finish `aborted`.
 
         Raises InvalidInput when a cell refuses the request, Unavailable when engines fail again and again."""
-        failures, known = 0, self._known.setdefault(work.session, Known())
+        failures = 0
         while True:
             cell = await self._place(work)
             if cell is None:
                 work.finish = "aborted"
                 return
             try:
-                finish = await self._at(cell, work, known)
+                finish = await self._at(cell, work)
             except grpc.aio.AioRpcError as error:
                 failures += self._judge(cell, error, failures)
                 finish = "failed"
@@ -225,9 +225,9 @@ class CellPool:
             self.routing.give_up_place(session)
             self._admit_waiting()
 
-    async def _at(self, cell: str, work: Work, known: Known) -> str:
+    async def _at(self, cell: str, work: Work) -> str:
         """As `_ask`, of its prompt only what the cell does not know, where it knows it."""
-        name = known.name_at(cell, work.parent) if work.kept >= KNOWN_TOKENS_MIN else ""
+        name = work.contexts.name_at(cell, work.parent) if work.kept >= KNOWN_TOKENS_MIN else ""
         try:
             finish = await self._ask(cell, work, name)
         except grpc.aio.AioRpcError as error:
@@ -235,7 +235,7 @@ class CellPool:
                 raise
             finish = "aborted" if work.is_abandoned else await self._ask(cell, work)
         if finish in ("stop", "length") and work.known:
-            known.take(work.call_id, cell, work.known)
+            work.contexts.take(work.call_id, cell, work.known)
         return finish
 
     async def _ask(self, cell: str, work: Work, known: str = "") -> str:

@@ -11,7 +11,7 @@ from gyre.records import CallRecorded
 from services.rollout.core.reply import Reply
 from services.rollout.core.session import Session
 from services.rollout.core.streaming import OutputReader
-from services.rollout.gateway.pool import Work
+from services.rollout.gateway.pool import Known, Work
 
 
 class ExecutionOver(GyreError):
@@ -113,6 +113,7 @@ class Open:
     live: set[Running] = field(default_factory=set)
     """All calls that are not on record yet, abandoned ones too."""
     closing: bool = False
+    contexts: Known = field(default_factory=Known)
     preparing: int = 0
     """Texts of its requests that are read beside the event loop (longtexts.py), or wait for it."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)

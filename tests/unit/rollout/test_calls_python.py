@@ -84,6 +84,7 @@ def test_a_list_may_stand_between_marks_and_lack_its_end(text):
         "<|python_start|>{}<|python_end|>",
         "<|python_start|><|python_end|>{}",
         "<|python_start|>{};{}<|python_end|>",
+        "<|python_end|>{}",
         "{}{}",
     ],
 )
@@ -92,6 +93,10 @@ def test_llama_4_writes_json_beside_or_between_the_same_marks(text):
     parsed = read(text.replace("{}", one), family=LLAMA_4)
     assert {(call.name, call.arguments) for call in parsed.calls} == {("f", '{"a": 1}')} and parsed.content == ""
     assert len(parsed.calls) == text.count("{}")
+    stream = SaidStream(family=LLAMA_4)
+    for sign in text.replace("{}", one):
+        stream.push(sign)
+    assert stream.content == ""
 
 
 def test_a_text_for_what_is_none_by_the_tools_schema_is_read_as_what_it_is():

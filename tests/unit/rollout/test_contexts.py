@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from services.rollout.cell.contexts import Contexts, whole
 from services.rollout.cell.servicer import CellServicer
 from services.rollout.core.routing import Routing
 from services.rollout.engine import Chunk
-from services.rollout.gateway.pool import KNOWN_TOKENS_MIN, CellPool, Work
+from services.rollout.gateway.pool import KNOWN_TOKENS_MIN, CellPool, Known, Work
 
 IDS = st.lists(st.integers(0, 9), max_size=6)
 
@@ -52,7 +53,10 @@ def test_what_is_not_known_is_said_and_the_longest_unused_session_is_forgotten_f
         with pytest.raises(NotFound, match="send the whole prompt"):
             contexts.find(session, name, kept)
     assert contexts.find("a", first, 4) is not None
+    forgotten = contexts.find("b", second, 4)
+    assert contexts.find("a", first, 4) is not None
     contexts.keep("c", None, 0, ids, [4])  # 12 tokens, so b goes
+    assert contexts.keep("b", forgotten, 4, ids, [4]) == ""
     with pytest.raises(NotFound):
         contexts.find("b", second, 1)
     assert contexts.find("a", first, 4) is not None
@@ -117,16 +121,19 @@ LONG = 2 * KNOWN_TOKENS_MIN
 
 @pytest.fixture(params=[True, False], ids=["watched", "whole"])
 def call(request):
-    serial = itertools.count()
+    serial, sessions = itertools.count(), defaultdict(Known)
 
     async def made(pool: CellPool, ids: list[int], parent: str = "", kept: int = 0, session: str = "s") -> str:
         hear = (lambda ids: None) if request.param else None
         name, sampling = f"call-{next(serial)}", Sampling(temperature=1.0, top_p=1.0, max_tokens=8, seed=1)
-        work = Work(name, session, np.array(ids, np.int32), parent, kept, sampling, (0,), 1, 0.0, hear)
+        work = Work(
+            name, session, np.array(ids, np.int32), parent, kept, sessions[session], sampling, (0,), 1, 0.0, hear
+        )
         await pool.generate(work)
         assert (work.finish, work.ids) == ("stop", [7])
         return name
 
+    made.sessions = sessions
     return made
 
 
@@ -161,6 +168,6 @@ async def test_a_session_that_was_let_go_begins_with_whole_prompts(served, call)
     pool, (cell,), _ = served
     prompt = list(range(LONG))
     first = await call(pool, prompt)
-    pool.forget("s")
+    call.sessions["s"] = Known()
     await call(pool, [*prompt[::-1], 7, 1], first, LONG + 1)
     assert cell.sent == [LONG, LONG + 2] and cell.engine.prompts[1] == [*prompt[::-1], 7, 1]

@@ -20,7 +20,7 @@ class Rounds(CellPool):
         self.running = {"cell-0": set(), "cell-1": set()}
         self.beginning: list[asyncio.Future] = []
 
-    async def _at(self, cell: str, work: Work, known: Known) -> str:
+    async def _at(self, cell: str, work: Work) -> str:
         self.running[cell].add(work)
         self.beginning.append(end := asyncio.get_running_loop().create_future())
         await end
@@ -47,7 +47,9 @@ async def waits(place_kept_s: float) -> list[float]:
     async def session(name: str) -> float:
         waited_s = 0.0
         for index in range(CALLS):
-            work = Work(f"{name}-{index}", name, np.array([1], np.int32), "", 0, sampling, (0,), 0, clock.now_s())
+            work = Work(
+                f"{name}-{index}", name, np.array([1], np.int32), "", 0, Known(), sampling, (0,), 0, clock.now_s()
+            )
             await pool.generate(work)
             waited_s += work.wait_s
         pool.forget(name)

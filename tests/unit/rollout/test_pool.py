@@ -14,7 +14,7 @@ from gyre.errors import Conflict, GyreError, InvalidInput, Unavailable
 from gyre.records import Sampling
 from gyre.rpc import RpcServer, abort_with
 from services.rollout.core.routing import Routing
-from services.rollout.gateway.pool import CellPool, Work
+from services.rollout.gateway.pool import CellPool, Known, Work
 from tests.support import until
 
 
@@ -80,7 +80,7 @@ def work(request):
     def made(name: str, arrived_s: float = 0.0, tokens: int = 6) -> Work:
         sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=tokens, seed=1)
         hear = (lambda ids: None) if request.param else None
-        return Work(name, name, np.array([1, 2], np.int32), "", 0, sampling, (0,), 1, arrived_s, hear)
+        return Work(name, name, np.array([1, 2], np.int32), "", 0, Known(), sampling, (0,), 1, arrived_s, hear)
 
     return made
 
