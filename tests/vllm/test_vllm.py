@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -163,19 +164,20 @@ def test_a_killed_vllm_is_replaced_and_its_calls_go_on(engine, policies, which):
 def test_a_vllm_that_stands_still_is_replaced_and_its_calls_go_on(engine, policies, which, monkeypatch):
     """A6: stopped in mid-call, outside of any update; its calls get no token for `stall_s`, and nothing else tells."""
     monkeypatch.setattr(engine, "_config", msgspec.structs.replace(engine._config, stall_s=15.0))
-    for serial in range(KILLS_MAX):
-        call = start(engine, f"stopped-{which}-{serial}", tokens=500)
-        _kill(engine, which, call, signal.SIGSTOP)
-        if call.finish is FinishReason.MIGRATED:
-            break
+    waiting = []  # the first one may be over before the signal is there
+    _kill(
+        engine, which, start(engine, f"stopped-{which}", tokens=500), signal.SIGSTOP,
+        lambda: waiting.append(start(engine, f"waiting-{which}", tokens=500)),
+    )  # fmt: skip
+    call = waiting[0].wait(WAIT_S)
     assert call.finish is FinishReason.MIGRATED
     rest = start(engine, f"resumed-{which}", tokens=500, resume=call.ids).wait(WAIT_S)
     assert len(call.ids) + len(rest.ids) == 500
     assert_labels_are_right(rest, policies, before=call.ids)
 
 
-def _kill(engine, which: str, call, number: int = signal.SIGKILL) -> None:
-    """Kills vLLM after the call's first token, and sees that another one has taken its place."""
+def _kill(engine, which: str, call, number: int = signal.SIGKILL, then: Callable[[], object] = lambda: None) -> None:
+    """Kills vLLM after the call's first token, does `then`, and sees that another one has taken its place."""
     server = psutil.Process(engine._process.pid)
     group = [server, *server.children(recursive=True)]
     shared = engine._process.belongings.segments()
@@ -184,6 +186,7 @@ def _kill(engine, which: str, call, number: int = signal.SIGKILL) -> None:
     victim = server if which == "server" else _worker(group)
     assert call.first.wait(WAIT_S)
     os.kill(victim.pid, number)
+    then()
     call.wait(WAIT_S)
     wait_until(lambda: engine.stats().loaded and engine._process.pid not in (None, server.pid))
     _, alive = psutil.wait_procs(group, timeout=60)
