@@ -165,9 +165,8 @@ async def _whole(request: web.BaseRequest, hold: Callable[[int], None]) -> bytes
     `hold` is told how much of it there is."""
     content = request.content
     content.set_read_chunk_size(request.client_max_size)
-    if (
-        request.content_length
-    ):  # no more than was declared comes: it need not be counted with every packet, nor put together twice
+    # No more than was declared comes: it need not be counted with every packet, nor put together twice.
+    if request.content_length:
         pieces = [await content.readany()]
         await content.wait_eof()
         while not content.at_eof():
