@@ -212,16 +212,15 @@ class HarnessEnvironment(SelfDriven):
             if self.trail is not None:
                 self.trail.follow(lambda: limits.wall_s - wall.left_s(), self._made_outside, limits.turns_max)
                 stack.push_async_callback(lambda: whole(self.trail.rest()))
+            key = relay.key if relay else access.api_key
             try:
-                running = await self._start(access, limits, relay)
+                running = await self._start(access, limits, relay, key)
                 try:
                     why = await self._watch(running, relay, wall)
                 finally:
                     ended = await whole(running.stop())
-                    key = relay.key if relay else access.api_key
-                    self.exit = msgspec.structs.replace(
-                        ended, tail=ended.tail.replace(key, "…")
-                    )  # programs say where they could not connect
+                    # Programs say where they could not connect.
+                    self.exit = msgspec.structs.replace(ended, tail=ended.tail.replace(key, "…"))
             except NotStarted as error:
                 return Over("failed", "environment_error", str(error))
         self.refusals = relay.refusals if relay else []
@@ -229,9 +228,9 @@ class HarnessEnvironment(SelfDriven):
             why = wall.reason
         return self._over(why, relay is None or relay.answered > 0)
 
-    async def _start(self, access: Access, limits: Limits, relay: Relay | None) -> Running:
+    async def _start(self, access: Access, limits: Limits, relay: Relay | None, key: str) -> Running:
         api = f"{relay.base}/v1" if relay else access.api_base().rstrip("/")
-        base, key = api.removesuffix("/v1"), relay.key if relay else access.api_key
+        base = api.removesuffix("/v1")
         values = {
             "api": api, "base": base, "key": key, "api_with_key": with_key(api, key), "base_with_key": with_key(base, key), "model": access.model,
             "prompt": self._prompt, "work": str(self.sandbox.work), "home": str(self.sandbox.home),

@@ -209,8 +209,9 @@ async def test_a_retry_is_the_recorded_call_also_where_the_executions_tokens_run
 
 
 async def test_a_session_that_another_gateway_writes_is_let_go(made):
-    """State and restarts: the log refuses the record, the harness is told to ask again, what is known here is forgotten."""
-    calls, _, bus, _ = made
+    """State and restarts: the log refuses the record, the harness is told to ask again, what is known here is forgotten, what cells know of its
+    calls with it: opened anew they may be others of the same ids."""
+    calls, pool, bus, _ = made
     calls.restore("g000001-e0-a1", [], newest=4)
 
     async def refuse(record, traceparent="", after=None):
@@ -221,6 +222,11 @@ async def test_a_session_that_another_gateway_writes_is_let_go(made):
     with pytest.raises(Unavailable, match="ask again"):
         await calls.begin(claims(), request(START), MAIN).done
     assert calls.sessions == 0
+    del bus.publish
+    for content in ("anew", "and on"):
+        await calls.begin(claims(), request([{"role": "user", "content": content}]), MAIN).done
+    lost, anew, on = (work.contexts for work in pool.seen)
+    assert lost is not anew and anew is on
 
 
 async def test_spans_carry_the_words_of_the_genai_conventions(made, monkeypatch):
